@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::report::{DatasetReport, Properties};
 use crate::report::{PoolReport, VdevReport};
-use crate::request::{CreateRequest, ImportRequest, PoolOperation};
+use crate::request::{CreateRequest, ImportRequest, NewVolume, PoolOperation};
 use serde::{Deserialize, Serialize};
 
 /// What kind of failure it is, for whoever acts on it.
@@ -367,6 +367,9 @@ pub struct Datasets {
 pub struct CreateDataset {
     /// Full name.
     pub name: String,
+    /// What a volume is made with; a file system without.
+    #[serde(default)]
+    pub volume: Option<NewVolume>,
     /// Initial local properties.
     pub properties: BTreeMap<String, String>,
     /// Initial quotas of users, groups and projects.
@@ -394,6 +397,12 @@ pub struct CreateDataset {
 pub struct CreatedDataset {
     /// Names made (or that would be made), parents first; none when it was there already.
     pub created: Vec<String>,
+    /// What a volume gets beside what was given, as it was worked out: `volsize`, `volblocksize`, `refreservation`.
+    #[serde(default)]
+    pub worked_out: Vec<(String, u64)>,
+    /// What is unwise about a volume, in OpenZFS's words; empty when nothing is.
+    #[serde(default)]
+    pub warning: String,
     /// How mounting went.
     pub outcome: Outcome,
 }

@@ -157,15 +157,9 @@ pub const NATIVES: &[Native] = &[
     native("overlay", ON_OFF, 1, true, true),
     native("filesystem_limit", Kind::Count, u64::MAX, false, true),
     native("snapshot_limit", Kind::Count, u64::MAX, false, true).of_volumes(),
-    native(
-        "volmode",
-        Kind::Index(&[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)]),
-        0,
-        true,
-        false,
-    )
-    .of_volumes(),
-    native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, false).of_volumes(),
+    native("volmode", Kind::Index(&[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)]), 0, true, true)
+        .of_volumes(),
+    native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, true).of_volumes(),
     native("mlslabel", Kind::Text, 0, true, false).of_volumes().of_snapshots(),
     native("context", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
     native("fscontext", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
@@ -426,7 +420,6 @@ fn no_effect(name: &str) -> &'static str {
     match name {
         "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
-        "volmode" | "snapdev" => "this version has no volumes yet",
         "secondarycache" => "this version has no cache devices yet",
         "special_small_blocks" => "this version has no special vdevs yet",
         "sharenfs" | "sharesmb" => "this version shares nothing over the network yet",

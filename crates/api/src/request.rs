@@ -269,13 +269,28 @@ pub enum PoolOperation {
     },
 }
 
+/// A volume to be made (`zfs create -V`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewVolume {
+    /// Bytes; rounded up to whole blocks.
+    pub size: u64,
+    /// Bytes of a block; one that suits the pool when none is asked for.
+    pub block_size: Option<u64>,
+    /// Nothing is reserved for it.
+    #[serde(default)]
+    pub sparse: bool,
+}
+
 /// What is done to one data set, when it is settled what becomes of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatasetOperation {
-    /// Makes a file system.
+    /// Makes a file system or a volume.
     Create {
         /// Full name; its parent is there.
         name: String,
+        /// What a volume is made with.
+        volume: Option<NewVolume>,
         /// Local properties.
         properties: BTreeMap<String, String>,
     },

@@ -20,6 +20,7 @@ mod session;
 mod table;
 mod txgs;
 mod usage;
+mod volume;
 mod zfs;
 mod zpool;
 

@@ -55,6 +55,11 @@ enum Command {
     Schedule(crate::schedule::Arguments),
     /// Bring a data set's snapshots to another pool or machine: all of them, then what is new
     Replicate(crate::replicate::Arguments),
+    /// Read, write, export and import volumes
+    Volume {
+        #[command(subcommand)]
+        action: crate::volume::Action,
+    },
     /// Name who is told when a device fails
     Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
@@ -100,6 +105,7 @@ pub fn main() -> u8 {
         Command::Replicate(arguments) => return crate::replicate::main(&arguments),
         Command::Schedule(arguments) => return crate::schedule::main(&arguments),
         Command::Faults(arguments) => return crate::faults::main(&arguments),
+        Command::Volume { action } => return crate::volume::main(&action),
         Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
     };

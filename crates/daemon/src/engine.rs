@@ -13,11 +13,14 @@ use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
 use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, SnapshotOperation};
+use platter_api::request::{
+    Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, SnapshotOperation,
+};
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::inheritance::InForce;
 use platter_dsl::take_snapshot::Refusals;
+use platter_dsl::volume::Plan;
 use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
 use platter_spa::{Events, Idleness, Pool, Unwritten};
@@ -125,6 +128,10 @@ pub trait Reports {
     /// By what a snapshot is held, each with since when in seconds since the epoch.
     async fn holds(&self, _snapshot: &str) -> Result<BTreeMap<String, u64>> {
         Ok(BTreeMap::new())
+    }
+    /// What a volume would be made with.
+    fn plan_volume(&self, _volume: &NewVolume, _properties: &BTreeMap<String, String>) -> Result<Plan> {
+        Err(PoolError::Unsupported("no volumes here".into()))
     }
     /// A data set and those above it, as far as they are there.
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {

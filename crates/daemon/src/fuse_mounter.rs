@@ -4,7 +4,7 @@
 //! given back only after the kernel's side is gone and everything is written.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use platter_api::report::{DatasetReport, PropertyValue};
 use platter_dmu::{Objset, Totals, Tx};
-use platter_dsl::FilesystemSpace;
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_vfs::{ControlDirectory, ServeOptions, Vfs};
-use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
+use platter_zpl::{AtimeMode, CreateOptions, Timestamp, XattrMode, Zpl, user_quota};
 
+use crate::dataset_space::DatasetSpace;
 use crate::engine::PoolHandle;
 use crate::machine::{MemoryLimit, SystemClock, random_u64};
 use crate::mount_plan::{OwnFolder, of_a_mount};
-use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
+use crate::mounter::{HowToMount, Mounted, MountedVolumes, Mounter, UnmountError};
+use crate::pool_volumes::PoolVolumes;
 use crate::run::Parts;
 use crate::shown_snapshots::ShownSnapshots;
 use platter_api::messages::{IdQuota, IdUsage, Whose};
@@ -62,27 +63,6 @@ impl FilesystemMaker for ZplMaker {
             };
             Zpl::create_filesystem(os, tx, &options).await
         })
-    }
-}
-
-/// Space of a data set as its pool tells it.
-struct DatasetSpace(FilesystemSpace);
-
-impl SpaceInfo for DatasetSpace {
-    fn available(&self) -> u64 {
-        self.0.available()
-    }
-
-    fn referenced(&self) -> u64 {
-        self.0.referenced()
-    }
-
-    fn check(&self, bytes: u64) -> platter_zio::Result<()> {
-        self.0.check(bytes)
-    }
-
-    fn admit(&self, bytes: u64, _waiting: u64) -> platter_zio::Result<bool> {
-        self.0.admit(bytes)
     }
 }
 
@@ -224,6 +204,40 @@ impl Mounter for FuseMounter {
                 Err(reason)
             }
         }
+    }
+
+    async fn replay_volumes(&self, pool: &Arc<dyn PoolHandle>) {
+        if let Some(pool) = pool.engine_pool() {
+            PoolVolumes::new(pool).replay_logs().await;
+        }
+    }
+
+    async fn mount_volumes(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        source: &str,
+        at: &Path,
+    ) -> Result<Option<Box<dyn MountedVolumes>>, String> {
+        let Some(pool) = pool.engine_pool() else { return Ok(None) };
+        let volumes = PoolVolumes::new(pool);
+        if !volumes.any() {
+            return Ok(None);
+        }
+        let options = platter_fuse::MountOptions {
+            source: source.to_owned(),
+            flags: KernelFlags { devices: false, setuid: false, exec: false, ..KernelFlags::default() },
+            allow_other: rustix::process::geteuid().is_root() || platter_fuse::users_may_share(),
+            ..platter_fuse::MountOptions::default()
+        };
+        let (place, runtime) = (at.to_path_buf(), tokio::runtime::Handle::current());
+        let mount = tokio::task::spawn_blocking(move || {
+            let mut folders = std::fs::DirBuilder::new();
+            // What is on a disk is its owner's business.
+            folders.recursive(true).mode(0o700).create(&place).map_err(|error| error.to_string())?;
+            platter_fuse::mount_volumes(volumes, &place, options, runtime).map_err(|error| reason(&error))
+        });
+        let mount = mount.await.map_err(|error| error.to_string())??;
+        Ok(Some(Box::new(FuseVolumes(Arc::new(mount)))))
     }
 
     fn present(&self) -> Option<BTreeSet<String>> {
@@ -372,6 +386,47 @@ async fn mount_objset(
     Ok((zpl, vfs, mount, snapshots, flags))
 }
 
+/// Unmounts on a thread that may wait.
+async fn unmounting(mount: &Arc<platter_fuse::Mount>, force: bool) -> Result<(), UnmountError> {
+    let mount = mount.clone();
+    match tokio::task::spawn_blocking(move || mount.unmount(force)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(FuseError::Busy(_))) => Err(UnmountError::Busy),
+        Ok(Err(error)) => Err(UnmountError::Other(reason(&error))),
+        Err(error) => Err(UnmountError::Other(error.to_string())),
+    }
+}
+
+/// Ends a connection on a thread that may wait.
+async fn cutting_off(mount: &Arc<platter_fuse::Mount>) -> Result<(), UnmountError> {
+    let mount = mount.clone();
+    let result = tokio::task::spawn_blocking(move || mount.cut_off()).await;
+    let cut = result.map_err(|error| error.to_string()).and_then(|cut| cut.map_err(|error| reason(&error)));
+    cut.map_err(UnmountError::Other)
+}
+
+/// The mount that shows a pool's volumes.
+struct FuseVolumes(Arc<platter_fuse::Mount>);
+
+#[async_trait]
+impl MountedVolumes for FuseVolumes {
+    async fn unmount(&mut self, force: bool) -> Result<(), UnmountError> {
+        unmounting(&self.0, force).await
+    }
+
+    async fn cut_off(&mut self) -> Result<(), UnmountError> {
+        cutting_off(&self.0).await
+    }
+
+    fn device(&self) -> Option<String> {
+        self.0.device().map(str::to_owned)
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.0.is_alive()
+    }
+}
+
 /// A mounted file system.
 struct FuseMount {
     pool: Arc<Pool>,
@@ -406,25 +461,13 @@ impl FuseMount {
 #[async_trait]
 impl Mounted for FuseMount {
     async fn unmount(&mut self, force: bool) -> Result<(), UnmountError> {
-        let mount = self.mount.clone();
-        let result = tokio::task::spawn_blocking(move || mount.unmount(force)).await;
-        match result {
-            Ok(Ok(())) => {}
-            Ok(Err(FuseError::Busy(_))) => return Err(UnmountError::Busy),
-            Ok(Err(error)) => return Err(UnmountError::Other(reason(&error))),
-            Err(error) => return Err(UnmountError::Other(error.to_string())),
-        }
+        unmounting(&self.mount, force).await?;
         self.close().await;
         Ok(())
     }
 
     async fn cut_off(&mut self) -> Result<(), UnmountError> {
-        let mount = self.mount.clone();
-        let result = tokio::task::spawn_blocking(move || mount.cut_off()).await;
-        result
-            .map_err(|error| error.to_string())
-            .and_then(|cut| cut.map_err(|error| reason(&error)))
-            .map_err(UnmountError::Other)?;
+        cutting_off(&self.mount).await?;
         self.close().await;
         Ok(())
     }

@@ -149,6 +149,11 @@ impl Home {
         self.path.join("mounts.json")
     }
 
+    /// Where volumes are files, in a folder for each pool.
+    pub fn volumes(&self) -> PathBuf {
+        self.path.join("volumes")
+    }
+
     /// What is known of failing devices.
     pub fn faults_file(&self) -> PathBuf {
         self.path.join("faults.json")

@@ -14,6 +14,7 @@
 
 pub mod client;
 pub mod damaged;
+mod dataset_space;
 pub mod dead_mounts;
 pub mod denied;
 pub mod descriptors;
@@ -34,6 +35,7 @@ pub mod notify;
 pub mod pipe;
 pub mod places;
 mod pool_locks;
+mod pool_volumes;
 pub mod pools_file;
 pub mod process;
 pub mod public;

@@ -51,6 +51,19 @@ pub trait Mounter: Send + Sync + 'static {
         None
     }
 
+    /// Does again what a crash left in the intent logs of a pool's volumes.
+    async fn replay_volumes(&self, _pool: &Arc<dyn PoolHandle>) {}
+
+    /// Shows the volumes of a pool at `at`, as `source`; nothing when it has none. The error is the reason only.
+    async fn mount_volumes(
+        &self,
+        _pool: &Arc<dyn PoolHandle>,
+        _source: &str,
+        _at: &Path,
+    ) -> Result<Option<Box<dyn MountedVolumes>>, String> {
+        Ok(None)
+    }
+
     /// What is mounted at this moment, in the mounter's own terms; `None` when that cannot be told.
     fn present(&self) -> Option<BTreeSet<String>>;
 
@@ -64,6 +77,22 @@ pub trait Mounter: Send + Sync + 'static {
     /// Sets somebody's quota on a file system that need not be mounted; a mount of it is told with
     /// [`Mounted::reload_quotas`]. The error is the reason only.
     async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, quota: &IdQuota) -> Result<(), String>;
+}
+
+/// The mount that shows a pool's volumes.
+#[async_trait]
+pub trait MountedVolumes: Send + Sync + 'static {
+    /// Unmounts; with `force` also when a volume is open. Every volume is closed before it returns `Ok`.
+    async fn unmount(&mut self, force: bool) -> Result<(), UnmountError>;
+
+    /// Ends it where it cannot be unmounted. Otherwise as [`unmount`](Self::unmount).
+    async fn cut_off(&mut self) -> Result<(), UnmountError>;
+
+    /// Its device number, `major:minor`.
+    fn device(&self) -> Option<String>;
+
+    /// Whether somebody took it away (`umount(8)`).
+    fn is_gone(&self) -> bool;
 }
 
 /// A mounted file system.

@@ -9,13 +9,14 @@ use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_api::request::{
-    Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction, SnapshotOperation,
+    Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, ScrubAction, SnapshotOperation,
 };
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::Result;
 use platter_dsl::inheritance::InForce;
 use platter_dsl::take_snapshot::Refusals;
+use platter_dsl::volume::Plan;
 use platter_ondisk::Txg;
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
@@ -114,7 +115,10 @@ impl Operations for RealPool {
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {
         let dsl = self.0.dsl();
         match operation {
-            DatasetOperation::Create { name, properties } => dsl.create_dataset(&name, &properties).await,
+            DatasetOperation::Create { name, volume: None, properties } => dsl.create_dataset(&name, &properties).await,
+            DatasetOperation::Create { name, volume: Some(volume), properties } => {
+                dsl.create_volume(&name, &volume, &properties).await
+            }
             DatasetOperation::Destroy { name } => dsl.destroy_dataset(&name).await,
             DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
             DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
@@ -145,7 +149,10 @@ impl Operations for RealPool {
     async fn check(&self, operation: &DatasetOperation) -> Result<()> {
         let dsl = self.0.dsl();
         match operation {
-            DatasetOperation::Create { properties, .. } => dsl.check_new_properties(properties),
+            DatasetOperation::Create { volume: None, properties, .. } => dsl.check_new_properties(properties),
+            DatasetOperation::Create { volume: Some(volume), properties, .. } => {
+                dsl.check_new_volume(volume, properties).map(drop)
+            }
             DatasetOperation::Destroy { name } => dsl.check_destroy(name).await,
             DatasetOperation::Rename { from, to } => dsl.check_rename(from, to).await,
             DatasetOperation::Set { name, settings } => dsl.check_dataset_properties(name, settings).await,
@@ -263,6 +270,10 @@ impl Reports for RealPool {
 
     async fn holds(&self, snapshot: &str) -> Result<BTreeMap<String, u64>> {
         self.0.dsl().holds(snapshot).await
+    }
+
+    fn plan_volume(&self, volume: &NewVolume, properties: &BTreeMap<String, String>) -> Result<Plan> {
+        self.0.dsl().check_new_volume(volume, properties)
     }
 
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {

@@ -33,6 +33,7 @@ mod streams;
 mod tests;
 mod unmounts;
 mod userspace;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -399,6 +400,7 @@ impl Daemon {
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
         let kept = self.remember().map_err(|reason| format!("'{name}' is imported, but {reason}"));
+        self.show_volumes(&name, true).await;
         let unmounted = if call.mount { self.mount_automatic(&name).await } else { Vec::new() };
         let outcome = Outcome { name: Some(name), problems: kept.err().into_iter().collect() };
         Ok(ImportedPool { outcome, unmounted })

@@ -36,6 +36,7 @@ mod begin;
 mod blocktree;
 pub mod bpobj;
 pub mod bptree;
+pub mod bytes;
 mod cache;
 mod changed;
 pub mod changes;

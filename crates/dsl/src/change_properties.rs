@@ -14,7 +14,7 @@ use crate::dataset_report;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{effects, history, limits, space, version_limits};
+use crate::{effects, history, limits, space, version_limits, volume};
 use platter_api::properties;
 use platter_api::request::Setting;
 
@@ -84,8 +84,9 @@ pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Se
 /// # Errors
 /// As [`parse_all`]; a value that does not apply to this data set or pool.
 pub async fn check(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
-    for change in parse_all(dsl, dataset, settings).await? {
-        effects::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
+    let settings = volume::part(dsl, dataset, settings).await?.settings;
+    for change in parse_all(dsl, dataset, &settings).await? {
+        effects::check_applies(dsl, dataset.kind, &change.property, change.value.as_ref())?;
     }
     Ok(())
 }
@@ -97,7 +98,7 @@ pub async fn check(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Settin
 pub fn check_all(dsl: &DslPool, name: &str, changes: &[Change]) -> Result<Arc<Dataset>> {
     let dataset = dsl.find(name)?;
     for change in changes {
-        effects::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
+        effects::check_applies(dsl, dataset.kind, &change.property, change.value.as_ref())?;
     }
     Ok(dataset)
 }

@@ -50,9 +50,9 @@ async fn plan(
     if encryption::of(&dsl.mos, &origin.head.dir).await?.is_some() {
         return Err(PoolError::Unsupported("it is encrypted, and this version does not encrypt yet".into()));
     }
-    let site = new_dataset::check(dsl, name, properties).await?;
+    let site = new_dataset::check(dsl, name, origin.head.kind, properties).await?;
     for (property, value) in properties {
-        effects::check_applies(dsl, &origin.head, property, Some(value))?;
+        effects::check_applies(dsl, origin.head.kind, property, Some(value))?;
     }
     let bonus = SnapshotBonus::load(&dsl.mos, origin.object).await?;
     if let Some(StoredProperty::Number(refquota)) = properties.get("refquota")
@@ -138,7 +138,8 @@ pub async fn head(
     let deadlist_keys = deadlist_merge::births(&dsl.mos, list, origin).await?;
     let descent = Origin { snapshot: from.snapshot(), deadlist_keys };
     let access = dsl.access();
-    let made = Dataset::create(&access, &dsl.store, tx, dir, Some(&descent), dsl.now(), || dsl.random()).await?;
+    let made =
+        Dataset::create(&access, &dsl.store, tx, (dir, of.kind), Some(&descent), dsl.now(), || dsl.random()).await?;
     {
         let mut phys = made.phys.lock();
         phys.referenced_bytes = from.phys.referenced_bytes;

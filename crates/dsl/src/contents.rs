@@ -6,12 +6,9 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
+use platter_ondisk::zvol::{DATA_OBJECT, PROPERTIES_OBJECT, SIZE};
 
 use platter_api::report::DatasetKind;
-
-/// The volume's size in its ZAP, and that ZAP (`ZVOL_ZAP_OBJ`); its data is object 1.
-const ZVOL_ZAP: ObjectId = ObjectId(2);
-const ZVOL_DATA: ObjectId = ObjectId(1);
 
 /// What the contents were made with.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +28,8 @@ pub enum Contents {
 /// Damage, unreadable blocks.
 pub async fn read(os: &Arc<Objset>, kind: DatasetKind) -> Result<Contents> {
     if kind == DatasetKind::Volume {
-        let size = Zap::open(os, ZVOL_ZAP).await?.get_u64(b"size").await?.unwrap_or(0);
-        return Ok(Contents::Volume(size, u64::from(os.dnode(ZVOL_DATA).await?.block_size())));
+        let size = Zap::open(os, ObjectId(PROPERTIES_OBJECT)).await?.get_u64(SIZE.as_bytes()).await?.unwrap_or(0);
+        return Ok(Contents::Volume(size, u64::from(os.dnode(ObjectId(DATA_OBJECT)).await?.block_size())));
     }
     let zap = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
     let mut values = [0; 4];

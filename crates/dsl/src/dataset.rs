@@ -5,7 +5,7 @@
 //! while it is in use.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use platter_dmu::zap::{NewZap, Zap, ZapEntry};
@@ -25,6 +25,7 @@ use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
 use crate::noted::Noted;
 use crate::snapshot::{self, Origin, SnapshotBonus};
+use crate::volume_server::Server;
 use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -48,6 +49,10 @@ pub struct Dataset {
     pub features: Mutex<BTreeSet<Feature>>,
     /// What it is: a file system or a volume.
     pub kind: DatasetKind,
+    /// How many have the volume open; held while it is opened or closed, or must not be.
+    pub users: Arc<tokio::sync::Mutex<usize>>,
+    /// Whoever serves the open volume.
+    pub server: Mutex<Option<Weak<dyn Server>>>,
     /// What the contents were made with, once somebody asked.
     pub contents: Mutex<Contents>,
     /// How far a receive into it has come.
@@ -89,6 +94,8 @@ impl Dataset {
         let kind = kind_of(store, object, &phys.bp).await;
         Ok(Arc::new(Self {
             kind,
+            users: Arc::default(),
+            server: Mutex::new(None),
             object,
             dir,
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
@@ -101,7 +108,7 @@ impl Dataset {
         }))
     }
 
-    /// Makes a data set in `dir`, descending from the pool's origin snapshot when there is one
+    /// Makes a data set of `kind` in `dir`, descending from the pool's origin snapshot when there is one
     /// (`dsl_dataset_create_sync_dd`).
     ///
     /// # Errors
@@ -110,7 +117,7 @@ impl Dataset {
         mos: &MosAccess<'_>,
         store: &Store,
         tx: &Tx,
-        dir: &Arc<Dir>,
+        (dir, kind): (&Arc<Dir>, DatasetKind),
         origin: Option<&Origin>,
         now: u64,
         mut random: impl FnMut() -> u64,
@@ -157,7 +164,9 @@ impl Dataset {
         dnode.set_bonus(tx, ObjectType::DSL_DATASET, &phys.encode())?;
         dir.store(os, tx).await?;
         Ok(Arc::new(Self {
-            kind: DatasetKind::Filesystem,
+            kind,
+            users: Arc::default(),
+            server: Mutex::new(None),
             object,
             dir: dir.clone(),
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectType;
 use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 
 use crate::contents::{self, Contents};
 use crate::dataset::Dataset;
@@ -18,9 +19,6 @@ use crate::{effects, named_snapshot, resume_state, snapshots_changed, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
-
-/// Block size of volumes when none is asked for, in bytes (`ZVOL_DEFAULT_BLOCKSIZE`).
-const VOLBLOCKSIZE_DEFAULT: u64 = 16 << 10;
 
 /// The contents' facts, read once.
 pub async fn contents_of(dsl: &DslPool, dataset: &Dataset) -> Contents {
@@ -247,7 +245,7 @@ pub fn with_contents(contents: &Contents, properties: &mut Properties) {
             }
         }
         Contents::Volume(size, block) => {
-            let source = if *block == VOLBLOCKSIZE_DEFAULT { PropertySource::Default } else { PropertySource::None };
+            let source = if *block == BLOCK_SIZE_DEFAULT { PropertySource::Default } else { PropertySource::None };
             put("volsize", PropertyValue::Number(*size), PropertySource::Local);
             put("volblocksize", PropertyValue::Number(*block), source);
         }

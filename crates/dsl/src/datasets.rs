@@ -10,12 +10,15 @@ use crate::at_creation::AtCreation;
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
+use crate::new_dataset::Made;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::stored_property::StoredProperty;
-use crate::{change_properties, counting, dataset_report, destroy, intent, new_dataset, rename, version_limits};
+use crate::{
+    change_properties, counting, dataset_report, destroy, intent, new_dataset, rename, version_limits, volume,
+};
 use platter_api::report::{DatasetKind, DatasetReport};
-use platter_api::request::Setting;
+use platter_api::request::{NewVolume, Setting};
 use platter_api::{names, properties};
 use platter_ondisk::dsl::dataset_flags;
 
@@ -96,14 +99,38 @@ impl DslPool {
     pub async fn create_dataset(self: &Arc<Self>, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
         names::check_dataset(name)?;
         let (asked, properties) = self.parse_new(given)?;
+        self.make_dataset(name, Made::Filesystem(asked), properties).await
+    }
+
+    /// `zfs create -V` (one volume; the parent must exist).
+    ///
+    /// # Errors
+    /// Bad name, size or property, it exists, no parent, no space, a limit is reached.
+    pub async fn create_volume(
+        self: &Arc<Self>,
+        name: &str,
+        asked: &NewVolume,
+        given: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        names::check_dataset(name)?;
+        let (shape, properties) = self.parse_new_volume(asked, given)?;
+        self.make_dataset(name, Made::Volume(shape), properties).await
+    }
+
+    async fn make_dataset(
+        self: &Arc<Self>,
+        name: &str,
+        made: Made,
+        properties: BTreeMap<String, StoredProperty>,
+    ) -> Result<()> {
         if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
         }
         let name = name.to_owned();
         let (wanted, given) = (name.clone(), properties.clone());
-        let check = async move |dsl: Arc<Self>| new_dataset::check(&dsl, &wanted, &given).await;
+        let check = async move |dsl: Arc<Self>| new_dataset::check(&dsl, &wanted, made.kind(), &given).await;
         let make = async move |dsl: Arc<Self>, tx: Tx, site| {
-            new_dataset::new_dataset(&dsl, &tx, &name, site, properties, asked).await
+            new_dataset::new_dataset(&dsl, &tx, &name, site, properties, made).await
         };
         self.checked_task(check, make).await?
     }
@@ -134,11 +161,11 @@ impl DslPool {
         }
         let below = format!("{name}/");
         if self.tree.read().datasets.keys().any(|other| other.starts_with(&below)) {
-            return Err(PoolError::Busy("filesystem has children".into()));
+            return Err(PoolError::Busy(format!("{} has children", dataset.kind.name())));
         }
         let previous = dataset.phys.lock().prev_snap_obj;
         if previous.is_some() && SnapshotBonus::load(&self.mos, previous).await?.phys.next_snap_obj == dataset.object {
-            return Err(PoolError::Busy("filesystem has children".into()));
+            return Err(PoolError::Busy(format!("{} has children", dataset.kind.name())));
         }
         Ok(dataset)
     }
@@ -165,8 +192,9 @@ impl DslPool {
     /// # Errors
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.destructible(name).await?;
-        self.close_filesystem(name).await?;
+        let doomed = self.destructible(name).await?;
+        let _closed = self.keep_closed(&doomed)?;
+        self.close_head(&doomed).await?;
         let (name, wanted) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {
             // It may have been given children, or been opened, since it was looked at.
@@ -189,13 +217,22 @@ impl DslPool {
     /// No such data set or property, bad value, value without effect in this version.
     pub async fn set_dataset_properties(self: &Arc<Self>, name: &str, settings: &[(String, Setting)]) -> Result<()> {
         let dataset = self.find(name)?;
+        let volume::Changes { settings, size } = volume::part(self, &dataset, settings).await?;
+        let settings = &settings[..];
         let changes = change_properties::parse_all(self, &dataset, settings).await?;
         if settings.iter().any(|(property, _)| property == "version") {
             counting::finish(&dataset).await?;
         }
-        if changes.is_empty() {
-            return Ok(());
+        if !changes.is_empty() {
+            self.change_properties(name, changes).await?;
         }
+        match size {
+            Some(size) => self.resize_volume(name, size).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn change_properties(self: &Arc<Self>, name: &str, changes: Vec<change_properties::Change>) -> Result<()> {
         let name = name.to_owned();
         let (wanted, asked) = (name.clone(), changes.clone());
         let check = async move |dsl: Arc<Self>| change_properties::check_all(&dsl, &wanted, &asked);
@@ -217,9 +254,16 @@ impl DslPool {
     fn parse_new(&self, given: &BTreeMap<String, String>) -> Result<(AtCreation, BTreeMap<String, StoredProperty>)> {
         let mut given = given.clone();
         let asked = crate::at_creation::take_at_creation(&mut given, self.version())?;
-        let properties = properties::parse_all(&given)?;
+        Ok((asked, self.parse_properties(&given)?))
+    }
+
+    pub(crate) fn parse_properties(
+        &self,
+        given: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, StoredProperty>> {
+        let properties = properties::parse_all(given)?;
         version_limits::check_all(&properties, self.version(), &self.features)?;
-        Ok((asked, properties))
+        Ok(properties)
     }
 
     /// Opens a file system's object set for mounting. The pool keeps one handle for each data set while it is open.
@@ -229,15 +273,19 @@ impl DslPool {
     pub async fn open_filesystem(&self, name: &str) -> Result<Arc<Objset>> {
         let dataset = self.find(name)?;
         if dataset.kind != DatasetKind::Filesystem {
-            return Err(PoolError::Unsupported("it is a volume, which this version cannot serve yet".into()));
+            return Err(PoolError::invalid("it is a volume"));
         }
+        self.open_head(&dataset).await
+    }
+
+    pub(crate) async fn open_head(&self, dataset: &Dataset) -> Result<Arc<Objset>> {
         if dataset.phys.lock().flags & dataset_flags::INCONSISTENT != 0 {
             return Err(PoolError::Busy("dataset is busy".into()));
         }
         if let Some(os) = dataset.open_objset() {
             return Ok(os);
         }
-        let os = intent::open(self, &dataset).await?;
+        let os = intent::open(self, dataset).await?;
         Ok(dataset.objset.lock().get_or_insert(os).clone())
     }
 
@@ -247,9 +295,15 @@ impl DslPool {
     /// It does not exist.
     pub fn intent_log(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Zil>>> {
         let dataset = self.find(name)?;
-        let Some(os) = dataset.open_objset().filter(|os| !os.params().read_only) else { return Ok(None) };
+        Ok(dataset.open_objset().and_then(|os| self.log_of(&dataset, &os)))
+    }
+
+    pub(crate) fn log_of(self: &Arc<Self>, dataset: &Dataset, os: &Arc<Objset>) -> Option<Arc<Zil>> {
+        if os.params().read_only {
+            return None;
+        }
         let mut slot = dataset.zil.lock();
-        Ok(Some(slot.get_or_insert_with(|| intent::open_log(self, &dataset, &os)).clone()))
+        Some(slot.get_or_insert_with(|| intent::open_log(self, dataset, os)).clone())
     }
 
     /// Whether somebody has the data set open.
@@ -263,6 +317,17 @@ impl DslPool {
     /// It does not exist; the pool stopped.
     pub async fn close_filesystem(&self, name: &str) -> Result<()> {
         let dataset = self.find(name)?;
+        if dataset.kind != DatasetKind::Volume {
+            return self.close_head(&dataset).await;
+        }
+        // A volume is closed by the last one who has it open.
+        match self.keep_closed(&dataset) {
+            Ok(_closed) => self.close_head(&dataset).await,
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(crate) async fn close_head(&self, dataset: &Dataset) -> Result<()> {
         let zil = dataset.zil.lock().clone();
         if let Some(os) = dataset.open_objset() {
             os.give_up_count().await;

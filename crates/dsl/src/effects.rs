@@ -7,8 +7,8 @@
 use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::features::Feature;
 use platter_ondisk::{Checksum, Compression};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 use platter_zil::SyncMode;
@@ -21,8 +21,8 @@ use crate::inheritance::number;
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
 use crate::{limits, zapify};
-use platter_api::block_properties;
 use platter_api::report::DatasetKind;
+use platter_api::{block_properties, properties};
 
 /// The property.
 pub const COMPRESSION: &str = "compression";
@@ -84,11 +84,11 @@ pub fn sync_mode(dataset: &Dataset) -> SyncMode {
     SyncMode::from_number(number(&dataset.dir, "sync"))
 }
 
-/// Whether `value` (`None`: inherit) may be set on `dataset` in this pool.
+/// Whether `value` (`None`: inherit) may be set on a data set of `kind` in this pool.
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
+pub fn check_applies(dsl: &DslPool, kind: DatasetKind, property: &str, value: Option<&StoredProperty>) -> Result<()> {
     let feature = match (property, value) {
         ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => Some(LARGE_DNODE),
         ("filesystem_limit" | "snapshot_limit", Some(_)) if !limits::is_enabled(dsl) => Some(Feature::FsSsLimit),
@@ -100,9 +100,7 @@ pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Op
     if let Some(value) = value {
         block_properties::check_features(|feature| dsl.features.is_enabled(feature), property, value)?;
     }
-    if dataset.kind == DatasetKind::Volume
-        && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")
-    {
+    if kind == DatasetKind::Volume && properties::find(property).is_some_and(|native| !native.of_volumes) {
         return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
     }
     Ok(())
@@ -130,6 +128,9 @@ pub fn follow(dsl: &DslPool) {
         }
         if let Some(zil) = &*dataset.zil.lock() {
             zil.set_mode(sync_mode(dataset));
+        }
+        if let Some(server) = dataset.server.lock().as_ref().and_then(Weak::upgrade) {
+            server.set_read_only(dsl.read_only || number(&dataset.dir, "readonly") != 0);
         }
     }
     dsl.properties_changed.store(true, Ordering::Relaxed);

@@ -175,11 +175,11 @@ pub async fn any_waits(dsl: &DslPool) -> bool {
     false
 }
 
-/// The head of a log of a data set that is not mounted; it waits to be replayed if it was claimed.
+/// The head of a log of a data set that is not open; it waits to be replayed if it was claimed.
 ///
 /// # Errors
 /// The head cannot be read.
-async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Result<Option<ZilHeader>> {
+pub async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Result<Option<ZilHeader>> {
     let bp = dataset.phys.lock().bp;
     if bp.is_hole() || dataset.zil.lock().is_some() {
         return Ok(None);

@@ -101,6 +101,8 @@ pub mod unreadable;
 pub mod used_space;
 pub mod version;
 pub mod version_limits;
+pub mod volume;
+pub mod volume_server;
 pub mod watched;
 pub mod zapify;
 

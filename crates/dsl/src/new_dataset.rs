@@ -21,11 +21,30 @@ use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{destroy, effects, encryption, history, limits, origin, space};
+use crate::{destroy, effects, encryption, history, limits, origin, space, volume};
 use effects::COMPRESSION;
 use platter_api::report::DatasetKind;
 
-/// Where a new file system goes.
+/// What a new data set begins with.
+#[derive(Clone, Copy)]
+pub enum Made {
+    /// A file system with nothing in it.
+    Filesystem(AtCreation),
+    /// A volume without data.
+    Volume(volume::Shape),
+}
+
+impl Made {
+    /// What it is.
+    pub fn kind(self) -> DatasetKind {
+        match self {
+            Self::Filesystem(_) => DatasetKind::Filesystem,
+            Self::Volume(_) => DatasetKind::Volume,
+        }
+    }
+}
+
+/// Where a new data set goes.
 pub struct Site {
     /// The file system above.
     pub above: Arc<Dataset>,
@@ -33,11 +52,16 @@ pub struct Site {
     pub last: String,
 }
 
-/// Whether a file system called `name` can be made with these properties.
+/// Whether a data set of `kind` called `name` can be made with these properties.
 ///
 /// # Errors
 /// It exists, no parent, a limit is reached or cannot be kept, no space.
-pub async fn check(dsl: &DslPool, name: &str, properties: &BTreeMap<String, StoredProperty>) -> Result<Site> {
+pub async fn check(
+    dsl: &DslPool,
+    name: &str,
+    kind: DatasetKind,
+    properties: &BTreeMap<String, StoredProperty>,
+) -> Result<Site> {
     if dsl.tree.read().datasets.contains_key(name) {
         return Err(PoolError::Exists("dataset already exists".into()));
     }
@@ -51,14 +75,18 @@ pub async fn check(dsl: &DslPool, name: &str, properties: &BTreeMap<String, Stor
         return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
     }
     for (property, value) in properties {
-        effects::check_applies(dsl, &above, property, Some(value))?;
+        effects::check_applies(dsl, kind, property, Some(value))?;
     }
     let limit = |name: &str| match properties.get(name) {
         Some(StoredProperty::Number(number)) => *number,
         _ => 0,
     };
     space::check_task(dsl)?;
-    space::check_new(dsl, &above.dir, limit)?;
+    match space::check_new(dsl, &above.dir, limit) {
+        // What is reserved for it was not asked for.
+        Err(PoolError::Invalid(_)) if kind == DatasetKind::Volume => return Err(PoolError::invalid("out of space")),
+        other => other?,
+    }
     limits::check(dsl, &above.dir, 1, None)?;
     Ok(Site { above, last: last.to_owned() })
 }
@@ -74,12 +102,12 @@ pub async fn new_dataset(
     name: &str,
     site: Site,
     properties: BTreeMap<String, StoredProperty>,
-    asked: AtCreation,
+    made: Made,
 ) -> Result<Result<()>> {
     let Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
-    let made = match fill(dsl, tx, name, &dir, properties, &above, asked).await {
+    let made = match fill(dsl, tx, name, &dir, properties, &above, made).await {
         Ok(dataset) => dataset,
         Err(error) => return undo(dsl, tx, name, &dir, error).await,
     };
@@ -87,7 +115,7 @@ pub async fn new_dataset(
     Ok(Ok(()))
 }
 
-/// All that makes a file system of the new directory `dir` below `above`.
+/// All that makes a data set of the new directory `dir` below `above`.
 async fn fill(
     dsl: &Arc<DslPool>,
     tx: &Tx,
@@ -95,14 +123,19 @@ async fn fill(
     dir: &Arc<Dir>,
     properties: BTreeMap<String, StoredProperty>,
     above: &Arc<Dataset>,
-    asked: AtCreation,
+    made: Made,
 ) -> Result<Arc<Dataset>> {
     prepare(dsl, tx, dir, &properties).await?;
-    let parent = match dataset_report::contents_of(dsl, above).await {
-        Contents::Filesystem(values) => Some(values),
-        _ => None,
+    let dataset = match made {
+        Made::Filesystem(asked) => {
+            let parent = match dataset_report::contents_of(dsl, above).await {
+                Contents::Filesystem(values) => Some(values),
+                _ => None,
+            };
+            add_filesystem(dsl, tx, dir, &asked.below(parent)).await?
+        }
+        Made::Volume(shape) => add_volume(dsl, tx, dir, shape).await?,
     };
-    let dataset = add_filesystem(dsl, tx, dir, &asked.below(parent)).await?;
     settle(dsl, tx, name, &dataset, &properties).await?;
     Ok(dataset)
 }
@@ -195,13 +228,19 @@ async fn set_limit(
     }
 }
 
-/// Makes the head, in the new directory `dir`, of a data set that begins with nothing.
+/// Makes the head, in the new directory `dir`, of a data set of `kind` that begins with nothing.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn empty_head(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<Arc<Dataset>> {
+pub async fn empty_head(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    kind: DatasetKind,
+) -> platter_zio::Result<Arc<Dataset>> {
     let (origin, access) = (dsl.tree.read().origin.clone(), dsl.access());
-    let made = Dataset::create(&access, &dsl.store, tx, dir, origin.as_ref(), dsl.now(), || dsl.random()).await?;
+    let made =
+        Dataset::create(&access, &dsl.store, tx, (dir, kind), origin.as_ref(), dsl.now(), || dsl.random()).await?;
     if let Some(origin) = &origin {
         origin::attach(&access, tx, origin.snapshot.object, None, made.object, || dsl.random()).await?;
     }
@@ -227,9 +266,18 @@ pub async fn add_filesystem(
     dir: &Arc<Dir>,
     options: &FilesystemOptions,
 ) -> Result<Arc<Dataset>> {
-    let dataset = empty_head(dsl, tx, dir).await?;
+    let dataset = empty_head(dsl, tx, dir, DatasetKind::Filesystem).await?;
     let os = empty_objset(dsl, tx, &dataset, ObjsetType::ZFS);
     dsl.surroundings.maker.make(&os, tx, options).await?;
+    *dataset.objset.lock() = Some(os);
+    Ok(dataset)
+}
+
+/// Makes the head data set of `dir` and fills it as a volume.
+async fn add_volume(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, shape: volume::Shape) -> Result<Arc<Dataset>> {
+    let dataset = empty_head(dsl, tx, dir, DatasetKind::Volume).await?;
+    let os = empty_objset(dsl, tx, &dataset, ObjsetType::ZVOL);
+    volume::fill(&os, tx, shape, dsl.random()).await?;
     *dataset.objset.lock() = Some(os);
     Ok(dataset)
 }

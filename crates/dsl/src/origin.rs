@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use platter_api::report::DatasetKind;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, DslDirPhys, dataset_flags};
@@ -34,7 +35,7 @@ pub async fn create(
     mut random: impl FnMut() -> u64,
 ) -> Result<Origin> {
     let dir = Dir::create(mos.os, mos.directory, tx, Some(root.clone()), ORIGIN_DIR, now, &mut random).await?;
-    let head = Dataset::create(mos, store, tx, &dir, None, now, &mut random).await?;
+    let head = Dataset::create(mos, store, tx, (&dir, DatasetKind::Filesystem), None, now, &mut random).await?;
     let new = NewDnode::bonus_only(ObjectType::DSL_DATASET, DSL_DATASET_SIZE as u16);
     let snapshot = mos.os.allocate(tx, new).await?;
     // The origin must be older than anything in the pool.

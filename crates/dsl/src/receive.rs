@@ -230,6 +230,10 @@ impl DslPool {
 
     /// Makes what was received visible.
     async fn finish(self: &Arc<Self>, request: &ReceiveRequest, begun: &Begun) -> Result<()> {
+        let _closed = match self.find(&request.target) {
+            Ok(target) => Some(self.keep_closed(&target)?),
+            Err(_) => None,
+        };
         loop {
             // What was written is on disk with its group.
             self.sync().await?;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use platter_api::report::DatasetKind;
 use platter_dmu::Tx;
 use platter_nvlist::NvList;
 use platter_ondisk::dsl::dataset_flags;
@@ -80,10 +81,14 @@ pub fn check_features(dsl: &DslPool, begin: &Begin) -> Result<()> {
         return Err(PoolError::Unsupported("pool must be upgraded to receive this stream.".into()));
     }
     match begin.objset_type {
-        ObjsetType::ZFS => Ok(()),
-        ObjsetType::ZVOL => Err(PoolError::Unsupported("it is a volume, which this version cannot receive yet".into())),
+        ObjsetType::ZFS | ObjsetType::ZVOL => Ok(()),
         _ => Err(bad_stream()),
     }
+}
+
+/// What the stream makes: a file system or a volume.
+pub fn kind_of(begin: &Begin) -> DatasetKind {
+    if begin.objset_type == ObjsetType::ZVOL { DatasetKind::Volume } else { DatasetKind::Filesystem }
 }
 
 /// Whether the target can be made.
@@ -98,7 +103,7 @@ pub(crate) async fn check_new(dsl: &DslPool, request: &ReceiveRequest) -> Result
     if request.resumable && !dsl.features.is_enabled(zapify::EXTENSIBLE_DATASET) {
         return Err(PoolError::Unsupported("pool must be upgraded to receive this stream.".into()));
     }
-    new_dataset::check(dsl, &request.target, &request.properties).await
+    new_dataset::check(dsl, &request.target, kind_of(&request.begin), &request.properties).await
 }
 
 /// Makes the target, empty and marked as unfinished. Within a task.
@@ -112,7 +117,7 @@ pub(crate) async fn make_new(
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
     new_dataset::prepare(dsl, tx, &dir, &request.properties).await?;
-    let dataset = new_dataset::empty_head(dsl, tx, &dir).await?;
+    let dataset = new_dataset::empty_head(dsl, tx, &dir, kind_of(&request.begin)).await?;
     mark(dsl, tx, &dataset, request).await?;
     let os = new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type);
     *dataset.objset.lock() = Some(os);

@@ -20,7 +20,7 @@ use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
-use crate::receive_begin::{Begun, ReceiveRequest, check_features, mark};
+use crate::receive_begin::{Begun, ReceiveRequest, check_features, kind_of, mark};
 use crate::resume_state::RECEIVING;
 use crate::send::features_of;
 use crate::snapshot::SnapshotBonus;
@@ -98,12 +98,23 @@ async fn base_snapshot(dsl: &DslPool, request: &ReceiveRequest, target: &Dataset
     Ok(object)
 }
 
+/// A volume stays one, and a file system, too.
+fn check_kind(head: &Dataset, request: &ReceiveRequest) -> Result<()> {
+    let (there, given) = (head.kind, kind_of(&request.begin));
+    if there == given {
+        return Ok(());
+    }
+    let text = format!("destination {} is a {}, and the stream has a {}", request.target, there.name(), given.name());
+    Err(PoolError::Invalid(text))
+}
+
 async fn check(dsl: &DslPool, request: &ReceiveRequest) -> Result<Base> {
     check_features(dsl, &request.begin)?;
     let target = dsl.find(&request.target)?;
     if request.begin.flags & begin_flags::CLONE != 0 {
         return Err(PoolError::invalid("invalid backup stream"));
     }
+    check_kind(&target, request)?;
     if encryption::of(&dsl.mos, &target.dir).await?.is_some() {
         return Err(PoolError::Unsupported("it is encrypted, which this version cannot write yet".into()));
     }
@@ -131,6 +142,7 @@ async fn check_clone(dsl: &DslPool, request: &ReceiveRequest, origin: &str) -> R
     check_features(dsl, &request.begin)?;
     let absent = || PoolError::NotFound(format!("local origin for clone {} does not exist", request.target));
     let found = named_snapshot::find(dsl, origin).await?.ok_or_else(absent)?;
+    check_kind(&found.head, request)?;
     let guid = SnapshotBonus::load(&dsl.mos, found.object).await?.phys.guid;
     let from = request.begin.from_guid;
     if from.0 == 0 && request.begin.flags & begin_flags::FREE_RECORDS == 0 {
@@ -139,7 +151,8 @@ async fn check_clone(dsl: &DslPool, request: &ReceiveRequest, origin: &str) -> R
     if from.0 != 0 && from != guid {
         return Err(not_matching(&request.target));
     }
-    let new_dataset::Site { above, last } = new_dataset::check(dsl, &request.target, &request.properties).await?;
+    let new_dataset::Site { above, last } =
+        new_dataset::check(dsl, &request.target, kind_of(&request.begin), &request.properties).await?;
     let name = (last, request.target.clone());
     Ok(Base { parent: above.dir.clone(), name, head: found.head, snapshot: Some(found.object) })
 }
@@ -154,7 +167,7 @@ async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base)
     }
     let dataset = match base.snapshot {
         Some(object) => clone::head(dsl, tx, &dir, &base.head, object).await?,
-        None => new_dataset::empty_head(dsl, tx, &dir).await?,
+        None => new_dataset::empty_head(dsl, tx, &dir, kind_of(&request.begin)).await?,
     };
     mark(dsl, tx, &dataset, request).await?;
     let begins_empty = dataset.phys.lock().bp.is_hole();

@@ -63,7 +63,7 @@ async fn store(
         }
     }
     for (name, value) in list {
-        if effects::check_applies(dsl, dataset, name, Some(value)).is_err() {
+        if effects::check_applies(dsl, dataset.kind, name, Some(value)).is_err() {
             continue;
         }
         let key = match dsl.version().has_received_properties() {

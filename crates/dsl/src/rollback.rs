@@ -180,7 +180,9 @@ impl DslPool {
     /// # Errors
     /// It does not exist; later snapshots; it is open; no space; the pool is read-only or stopped; damage.
     pub async fn rollback_dataset(self: &Arc<Self>, dataset: &str, name: &str) -> Result<()> {
-        self.close_filesystem(dataset).await?;
+        let head = self.find(dataset)?;
+        let _closed = self.keep_closed(&head)?;
+        self.close_head(&head).await?;
         loop {
             let (given, snapshot, rolled) = (dataset.to_owned(), name.to_owned(), dataset.to_owned());
             let check = async move |dsl: Arc<Self>, txg: Txg| check(&dsl, &given, &snapshot, txg).await;
@@ -192,6 +194,6 @@ impl DslPool {
                 break;
             }
         }
-        self.close_filesystem(dataset).await
+        self.close_head(&head).await
     }
 }

@@ -7,13 +7,13 @@ use crate::attr::errno;
 use crate::file_flags;
 use crate::server::{Caller, PlatterFs, answer_empty, answer_value};
 
-const FALLOC_KEEP_SIZE: i32 = 1;
-const FALLOC_PUNCH_HOLE: i32 = 2;
-const FALLOC_ZERO_RANGE: i32 = 16;
+pub(crate) const FALLOC_KEEP_SIZE: i32 = 1;
+pub(crate) const FALLOC_PUNCH_HOLE: i32 = 2;
+pub(crate) const FALLOC_ZERO_RANGE: i32 = 16;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
+pub(crate) const SEEK_DATA: u32 = 3;
+pub(crate) const SEEK_HOLE: u32 = 4;
 
 impl PlatterFs {
     /// Requests for what files hold.

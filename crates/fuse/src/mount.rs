@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_transport::{DEVICE, HelperError, InitFlags, Kernel, Session};
+use platter_transport::{Config, DEVICE, Filesystem, HelperError, InitFlags, Kernel, Session};
 use platter_vfs::{AtimeMode, Vfs};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ use crate::options::{HELPER, KernelFlags, MountOptions, SUBTYPE};
 use crate::server::PlatterFs;
 use crate::snapshots::Shelf;
 use crate::terms;
+use crate::volume_tree::VolumeTree;
+use crate::volumes::VolumesFs;
 
 /// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
 const FORCED_WRITE_BACK: Duration = Duration::from_secs(2);
@@ -80,40 +82,76 @@ pub fn mount(
     options: MountOptions,
     runtime: tokio::runtime::Handle,
 ) -> Result<Mount> {
+    let mountpoint = check_place(mountpoint)?;
+    let (posix_acl, every_read) = (vfs.has_posix_acl(), vfs.notes_every_read());
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let mut fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
+    fs.source = options.snapshots.clone();
+    let (shelf, kernel) = (fs.shelf.clone(), fs.kernel.clone());
+    let mut config = terms::config(options.threads, posix_acl);
+    if every_read {
+        config.wanted = config.wanted.without(InitFlags::CACHE_SYMLINKS);
+    }
+    let (session, device, direct) = begin(fs, &mountpoint, &options, config, runtime.clone())?;
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+}
+
+/// Mounts the volumes of `tree` as files at `mountpoint` (an existing directory), as [`mount`] does a file system.
+///
+/// # Errors
+/// See [`FuseError`].
+pub fn mount_volumes(
+    tree: Arc<dyn VolumeTree>,
+    mountpoint: &Path,
+    options: MountOptions,
+    runtime: tokio::runtime::Handle,
+) -> Result<Mount> {
+    let mountpoint = check_place(mountpoint)?;
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let fs = VolumesFs::new(tree, runtime.clone(), end);
+    let (shelf, kernel) = (Arc::new(Shelf::new()), fs.kernel.clone());
+    let config = terms::config(options.threads, false);
+    let (session, device, direct) = begin(fs, &mountpoint, &options, config, runtime.clone())?;
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+}
+
+/// The mount point's real path, if anything can be mounted there.
+fn check_place(mountpoint: &Path) -> Result<PathBuf> {
     let mountpoint = check_mountpoint(mountpoint)?;
     if !Path::new(DEVICE).exists() {
         return Err(FuseError::NoDevice);
     }
     check_descriptors(&mountpoint)?;
-    let (posix_acl, every_read) = (vfs.has_posix_acl(), vfs.notes_every_read());
-    let (end, ended) = tokio::sync::watch::channel(false);
-    let mut fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
-    fs.source = options.snapshots.clone();
-    let (shelf, serving) = (fs.shelf.clone(), runtime.clone());
-    let kernel = fs.kernel.clone();
+    Ok(mountpoint)
+}
+
+/// Mounts what `fs` serves: its session, its device number if it can be told, and whether it is ours to unmount.
+fn begin<F: Filesystem>(
+    fs: F,
+    mountpoint: &PathBuf,
+    options: &MountOptions,
+    config: Config,
+    runtime: tokio::runtime::Handle,
+) -> Result<(Session, Option<String>, bool)> {
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
-    let device = mounted(&mountpoint, &options)?;
-    let mut config = terms::config(options.threads, posix_acl);
-    if every_read {
-        config.wanted = config.wanted.without(InitFlags::CACHE_SYMLINKS);
-    }
+    let device = mounted(mountpoint, options)?;
     let session = Session::start(fs, device, config, runtime).map_err(|source| {
         // The device is closed: nobody answers what is still mounted.
         if direct {
-            let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
+            let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
         } else {
-            let _ = Command::new(HELPER).args(["-u", "-z", "--"]).arg(&mountpoint).output();
+            let _ = Command::new(HELPER).args(["-u", "-z", "--"]).arg(mountpoint).output();
         }
         FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source }
     })?;
     // Before Linux 5.8 the table is the only one to tell.
-    let listed = || mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
-    let device = device_at(&mountpoint).or_else(listed);
+    let listed = || mountinfo::find(mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
+    let device = device_at(mountpoint).or_else(listed);
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime: serving, ended })
+    Ok((session, device, direct))
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.

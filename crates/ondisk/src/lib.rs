@@ -30,6 +30,7 @@ pub mod uberblock;
 pub mod zap;
 pub mod zil;
 pub mod znode;
+pub mod zvol;
 
 pub use blkptr::{BlkPtr, Dva};
 pub use checksum::Checksum;

@@ -27,7 +27,7 @@ const fn only(folder: &'static str, crates: &'static [&'static str], words: &'st
     Room { folder, crates: Some(crates), words }
 }
 
-const ROOMS: [Room; 24] = [
+const ROOMS: [Room; 25] = [
     only("hooks", &[], &["txg", "vdev", "disk"]),
     only("buffer", &[], &["txg", "vdev", "disk"]),
     only("nvlist", &[], &["vdev", "pool", "label"]),
@@ -47,9 +47,10 @@ const ROOMS: [Room; 24] = [
     words("dsl", &["fuse", "errno"]),
     words("spa", &["fuse", "errno", "znode"]),
     words("zpl", &["fuse"]),
+    words("zvol", &["fuse", "zpl", "dataset", "file", "files"]),
     words("sim", &["fuse", "daemon"]),
     only("transport", &["device"], &["zfs", "zpl", "pool", "txg", "vdev", "dataset"]),
-    only("vfs", &["buffer", "ondisk", "zio", "zpl"], &["fuse", "kernel", "node", "errno", "pool", "vdev"]),
+    only("vfs", &["buffer", "ondisk", "zio", "zpl", "zvol"], &["fuse", "kernel", "node", "errno", "pool", "vdev"]),
     only("fuse", &["ondisk", "transport", "vfs"], &["pool", "pools", "vdev", "zpl"]),
     only("bench", &["buffer", "checksum", "compress", "fuse", "ondisk", "parity", "transport"], &["txg", "objset"]),
 ];

@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 18] = [
     &["zil"],
     &["dsl"],
     &["spa"],
-    &["zpl"],
+    &["zpl", "zvol"],
     &["vfs"],
     &["sim"],
     &["fuse"],

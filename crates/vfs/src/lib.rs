@@ -57,6 +57,7 @@ mod opening;
 mod opens;
 mod reaper;
 mod vfs;
+pub mod volume;
 
 pub use access::{Access, Caller, Credentials, Rights};
 pub use caches::Caches;

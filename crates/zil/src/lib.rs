@@ -42,11 +42,13 @@ mod claim;
 mod itx;
 mod log;
 mod plan;
+mod replay;
 
 pub use chain::{Chain, ChainEnd};
 pub use claim::{Claim, blocks_to_free, complete_waiting, survey};
 pub use itx::Note;
 pub use log::{DataSource, Dialect, SyncMode, Zil};
+pub use replay::Replay;
 
 /// Bytes of records beyond which a commit waits for the group.
 pub const COMMIT_MAX: u64 = 8 << 20;

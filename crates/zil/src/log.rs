@@ -550,6 +550,11 @@ impl Zil {
         (Chain::new(&self.store, &header), header)
     }
 
+    /// Where its blocks are.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Record number `sequence` is being replayed: what is changed from now on is its effect (0: nothing is).
     pub fn set_replaying(&self, sequence: u64) {
         if let Some(claimed) = &mut self.state.lock().claimed {

@@ -45,6 +45,7 @@ mod copies;
 mod disabled;
 mod disabling;
 mod durable;
+pub mod errno;
 pub mod error;
 mod free;
 mod gang_tree;

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use platter_vdev::{AllocationClass, TopVdev};
+use platter_ondisk::sector::SECTOR;
+use platter_vdev::{AllocationClass, Layout, TopVdev};
 
 /// Most top-level vdevs of a pool; a larger index in a label is damage.
 pub const TOP_VDEVS_MAX: usize = 4096;
@@ -83,6 +84,23 @@ impl VdevTable {
     pub fn remove(&self, index: usize) {
         let slot = self.slots.get(index).filter(|slot| slot.get().is_some_and(Option::is_some));
         slot.expect("what is removed is there").is_removed.store(true, Ordering::Release);
+    }
+
+    /// For each raidz that holds more than logs, the raw bytes that blocks of these two sizes take there.
+    pub fn raidz_sizes(&self, one: u64, other: u64) -> impl Iterator<Item = (u64, u64)> {
+        let raidz = self.ordinary().filter(|vdev| matches!(vdev.layout(), Layout::Raidz { .. }));
+        raidz.map(move |vdev| (vdev.asize_for(one), vdev.asize_for(other)))
+    }
+
+    /// The smallest block, in bytes, that wastes little wherever it is put (`calculate_volblocksize`,
+    /// `cmd/zfs/zfs_main.c`).
+    pub fn least_sensible_block(&self) -> u64 {
+        let sectors = |vdev: &TopVdev| match vdev.layout() {
+            Layout::Raidz { parity: 1 } => 2,
+            Layout::Raidz { .. } => 4,
+            Layout::Single | Layout::Mirror => 1,
+        };
+        self.ordinary().map(|vdev| sectors(vdev) << vdev.ashift()).max().unwrap_or(SECTOR)
     }
 
     /// The most space, in deflated bytes, that one copy of a block of up to `size` bytes takes on any vdev that holds

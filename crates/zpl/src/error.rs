@@ -1,6 +1,7 @@
 //! What a file operation can fail with, and the `errno` each failure is told to a process as.
 
 use platter_zio::ZioError;
+pub use platter_zio::errno;
 
 /// A failed file operation.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,33 +72,6 @@ pub enum ZplError {
 /// The result of a file operation.
 pub type Result<T> = std::result::Result<T, ZplError>;
 
-/// Linux `errno` values; they are the same on every architecture this runs on.
-pub mod errno {
-    #![allow(missing_docs, reason = "the names are POSIX's")]
-    pub const EPERM: i32 = 1;
-    pub const ENOENT: i32 = 2;
-    pub const EIO: i32 = 5;
-    pub const E2BIG: i32 = 7;
-    pub const EACCES: i32 = 13;
-    pub const EEXIST: i32 = 17;
-    pub const EXDEV: i32 = 18;
-    pub const ENOTDIR: i32 = 20;
-    pub const EISDIR: i32 = 21;
-    pub const EINVAL: i32 = 22;
-    pub const ENXIO: i32 = 6;
-    pub const EFBIG: i32 = 27;
-    pub const ENOSPC: i32 = 28;
-    pub const EROFS: i32 = 30;
-    pub const EMLINK: i32 = 31;
-    pub const ENAMETOOLONG: i32 = 36;
-    pub const ENOTEMPTY: i32 = 39;
-    pub const ENODATA: i32 = 61;
-    pub const EILSEQ: i32 = 84;
-    pub const EOPNOTSUPP: i32 = 95;
-    pub const ESTALE: i32 = 116;
-    pub const EDQUOT: i32 = 122;
-}
-
 impl ZplError {
     /// The `errno` to answer a process with.
     pub fn errno(&self) -> i32 {
@@ -121,17 +95,7 @@ impl ZplError {
             Self::Denied => errno::EACCES,
             Self::ValueTooLarge => errno::E2BIG,
             Self::NoAttribute => errno::ENODATA,
-            Self::Zio(error) => match error {
-                ZioError::NoSpace => errno::ENOSPC,
-                ZioError::Quota => errno::EDQUOT,
-                ZioError::NotFound(_) => errno::ENOENT,
-                ZioError::Exists(_) => errno::EEXIST,
-                ZioError::Invalid(_) => errno::EINVAL,
-                ZioError::ReadOnly => errno::EROFS,
-                ZioError::Checksum { .. } | ZioError::Io(_) | ZioError::Corrupt { .. } | ZioError::Suspended(..) => {
-                    errno::EIO
-                }
-            },
+            Self::Zio(error) => error.errno(),
         }
     }
 }

@@ -7,16 +7,15 @@
 //! A file of one block has a block just as large as it needs (a multiple of 512 bytes), up to the record size; from
 //! the second block on the size is fixed (`zfs_grow_blocksize`).
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use futures::stream::{FuturesOrdered, TryStreamExt};
-use platter_buffer::{Buf, BufMut};
+use platter_buffer::Buf;
 use platter_dmu::Tx;
+use platter_dmu::bytes::{Extent, Keeper};
 use platter_ondisk::ObjectId;
 use platter_ondisk::sector::SECTOR;
 use platter_ondisk::znode::flags;
-use platter_zio::{Priority, ZioError};
+use platter_zio::ZioError;
 
 use crate::attr::{Fallocate, FileKind, SeekFor, SetAttr};
 use crate::error::{Result, ZplError};
@@ -61,31 +60,7 @@ impl Zpl {
             self.accessed(&znode).await;
             return Ok(Vec::new());
         }
-        let block_size = u64::from(znode.dnode.block_size());
-        let is_stream = fetch_ahead(&znode, offset..end, size, block_size);
-        let piece = |blkid: u64, block: Buf| {
-            let start = blkid * block_size;
-            let from = offset.saturating_sub(start);
-            let to = (end - start).min(block_size);
-            if from == 0 && to == block_size { block } else { block.slice(from as usize..to as usize) }
-        };
-        let (first, last) = (offset / block_size, (end - 1) / block_size);
-        // What a long stream leaves behind is not asked for again soon; where only a part is read, the rest follows.
-        let passing = keeper == Keeper::Caller && is_stream;
-        let read = async |blkid: u64| {
-            if passing && (blkid + 1) * block_size <= end {
-                znode.dnode.read_passing_block(blkid, Priority::SyncRead).await
-            } else {
-                znode.dnode.read_block(blkid, Priority::SyncRead).await
-            }
-        };
-        let pieces = if first == last {
-            vec![piece(first, read(first).await?)]
-        } else {
-            let reads: FuturesOrdered<_> = (first..=last).map(&read).collect();
-            let blocks: Vec<Buf> = reads.try_collect().await?;
-            blocks.into_iter().zip(first..).map(|(block, blkid)| piece(blkid, block)).collect()
-        };
+        let pieces = znode.bytes().read(offset..end, size, keeper).await?;
         self.accessed(&znode).await;
         Ok(pieces)
     }
@@ -138,15 +113,15 @@ impl Zpl {
                 let unit = u64::from(block_size);
                 let range_end = end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
                 let _range = znode.ranges.lock(offset / unit * unit, range_end, true).await;
-                let extent = Extent { offset, block_size, eof: None };
-                return self.write_locked(znode, extent, data, keeper).await;
+                let place = Place { offset, block_size, eof: None };
+                return self.write_locked(znode, place, data, keeper).await;
             }
         }
         let _alone = znode.lock.write().await;
         let offset = offset.unwrap_or_else(|| znode.state.lock().phys.size);
         let end = checked_end(offset, data.len() as u64)?;
         let block_size = self.grown(znode, end, record_size);
-        self.write_locked(znode, Extent { offset, block_size, eof: None }, data, keeper).await
+        self.write_locked(znode, Place { offset, block_size, eof: None }, data, keeper).await
     }
 
     /// Writes a whole block that a log record leads to; the file ends at `eof` at least, though the block may go on.
@@ -155,8 +130,8 @@ impl Zpl {
         let _alone = znode.lock.write().await;
         let end = checked_end(offset, data.len() as u64)?;
         let block_size = self.grown(&znode, end, self.os.properties().record_size);
-        let extent = Extent { offset, block_size, eof: Some(eof) };
-        self.write_locked(&znode, extent, data, Keeper::Nobody).await.map(|_| ())
+        let place = Place { offset, block_size, eof: Some(eof) };
+        self.write_locked(&znode, place, data, Keeper::Nobody).await.map(|_| ())
     }
 
     /// The block size the file must have before it may reach `end`.
@@ -174,8 +149,8 @@ impl Zpl {
         self.grown(znode, length, self.os.properties().record_size)
     }
 
-    async fn write_locked(&self, znode: &Arc<Znode>, extent: Extent, data: &[u8], keeper: Keeper) -> Result<usize> {
-        let Extent { offset, block_size, eof } = extent;
+    async fn write_locked(&self, znode: &Arc<Znode>, place: Place, data: &[u8], keeper: Keeper) -> Result<usize> {
+        let Place { offset, block_size, eof } = place;
         let (size, takers) = {
             let state = znode.state.lock();
             if state.freed {
@@ -203,7 +178,8 @@ impl Zpl {
         znode.touched(tx.txg());
         let long = znode.run.lock().goes_on(offset, offset.saturating_add(data.len() as u64));
         let keeper = if long { Keeper::Caller } else { keeper };
-        let (done, failed) = write_blocks(znode, &tx, extent, data, size, keeper).await;
+        let extent = Extent { offset, block_size, size };
+        let (done, failed) = znode.bytes().write(&tx, extent, data, keeper).await;
         if done > 0 {
             let now = self.now().to_words();
             let end = offset + done as u64;
@@ -217,7 +193,7 @@ impl Zpl {
             log::written(&tx, znode, offset, done as u64);
         }
         match failed {
-            Some(error) if done == 0 => Err(error),
+            Some(error) if done == 0 => Err(error.into()),
             _ => Ok(done),
         }
     }
@@ -326,23 +302,14 @@ impl Zpl {
     }
 }
 
-/// Who has a copy of what is read or written, so that it need not be cached here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeper {
-    /// Nobody that is known of.
-    Nobody,
-    /// Whoever calls: the kernel, in its page cache.
-    Caller,
-}
-
 /// Where data goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Extent {
-    pub(crate) offset: u64,
+struct Place {
+    offset: u64,
     /// The block size that the file has by then.
-    pub(crate) block_size: u32,
+    block_size: u32,
     /// Where the file ends at least; `None`: where the data does, or where it did.
-    pub(crate) eof: Option<u64>,
+    eof: Option<u64>,
 }
 
 fn checked_end(offset: u64, length: u64) -> Result<u64> {
@@ -359,62 +326,6 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
     let most = if block_size > record_size { block_size.next_power_of_two() } else { record_size };
     let needed = end.checked_next_multiple_of(SECTOR).and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX);
     needed.min(most).max(block_size)
-}
-
-/// `range` of a file of `size` bytes, not empty, is being read: what will probably be wanted next is fetched. Whether
-/// that goes on for a while already.
-fn fetch_ahead(znode: &Znode, range: Range<u64>, size: u64, block_size: u64) -> bool {
-    let (ahead, is_long) = {
-        let mut streams = znode.streams.lock();
-        (streams.read(range.start, range.end, size), streams.is_long(range.end))
-    };
-    for range in ahead {
-        let first = range.start / block_size;
-        znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
-    }
-    is_long
-}
-
-/// Writes `data` block by block; returns the bytes written and what stopped it. `size` is the file's size before.
-pub(crate) async fn write_blocks(
-    znode: &Znode,
-    tx: &Tx,
-    extent: Extent,
-    data: &[u8],
-    size: u64,
-    keeper: Keeper,
-) -> (usize, Option<ZplError>) {
-    let (offset, block_size) = (extent.offset, u64::from(extent.block_size));
-    let mut done = 0;
-    while done < data.len() {
-        let at = offset + done as u64;
-        let (blkid, within) = (at / block_size, (at % block_size) as usize);
-        let piece = &data[done..done + (data.len() - done).min(block_size as usize - within)];
-        let whole = piece.len() as u64 == block_size;
-        // Nothing of the block is worth reading when the piece covers all of it that lies inside the file.
-        let covers = within == 0 && at + piece.len() as u64 >= size;
-        let beyond = blkid * block_size >= size;
-        let result = if whole && keeper == Keeper::Caller {
-            znode.dnode.write_passing_block(tx, blkid, Buf::copy_from(piece)).await
-        } else if whole {
-            znode.dnode.write_block(tx, blkid, Buf::copy_from(piece)).await
-        } else if covers || beyond {
-            let mut block = BufMut::zeroed(block_size as usize);
-            block[within..within + piece.len()].copy_from_slice(piece);
-            znode.dnode.write_block(tx, blkid, block.freeze()).await
-        } else {
-            // A program that overwrites a file from memory that is not on pages leaves a part of each MiB to its next
-            // request: the rest of that block is needed again and again, in equal steps.
-            let start = blkid * block_size;
-            fetch_ahead(znode, start..(start + block_size).min(size), size, block_size);
-            znode.dnode.write(tx, at, piece).await
-        };
-        if let Err(error) = result {
-            return (done, Some(error.into()));
-        }
-        done += piece.len();
-    }
-    (done, None)
 }
 
 #[cfg(test)]

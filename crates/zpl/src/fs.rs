@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
+use platter_dmu::bytes::{Room, SpaceInfo};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_ondisk::dnode::DNODE_SIZE;
@@ -19,7 +20,7 @@ use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
 use crate::log::LoggedTx;
-use crate::options::{AtimeMode, MountOptions, SpaceInfo, XattrMode};
+use crate::options::{AtimeMode, MountOptions, XattrMode};
 use crate::phys::{Fixed, Phys};
 use crate::quotas::Quotas;
 use crate::sa_table::SaTable;
@@ -36,9 +37,6 @@ const ATIMES_MAX: u64 = 4096;
 
 /// How many groups after it changed a file is asked about again: those that wait, and those of the last second.
 const LATELY: u64 = 4;
-
-/// How often a writer waits for a sync before it believes that there is no room.
-const RESERVE_ATTEMPTS: usize = 3;
 
 /// A mounted file system.
 pub struct Zpl {
@@ -459,15 +457,7 @@ impl Zpl {
         if self.is_replaying() {
             return Ok(());
         }
-        let gate = &self.os.params().gate;
-        for _ in 0..RESERVE_ATTEMPTS {
-            if self.space.admit(bytes, gate.dirty())? {
-                return Ok(());
-            }
-            gate.wait_synced(gate.open_txg()).await?;
-        }
-        // Others keep the limit busy: what is on disk decides.
-        Ok(self.space.check(bytes)?)
+        Ok(Room { space: &*self.space, gate: &self.os.params().gate }.reserve(bytes).await?)
     }
 
     /// Joins the open group. Every lock the operation needs is held already.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use platter_zil::Zil;
-use platter_zio::{Result, ZioError};
 
 use crate::attr::Timestamp;
 
@@ -84,48 +83,4 @@ pub struct MountOptions {
     pub log: Option<Arc<Zil>>,
     /// Most files whose attributes are kept in memory; 0 takes the default (64 Ki).
     pub znodes_max: usize,
-}
-
-/// Space as the data set sees it (quotas and reservations included), for `statfs` and for refusing what does not fit.
-pub trait SpaceInfo: Send + Sync + 'static {
-    /// Bytes that can still be written.
-    fn available(&self) -> u64;
-
-    /// Bytes the data set references.
-    fn referenced(&self) -> u64;
-
-    /// Called before `bytes` more are written.
-    ///
-    /// # Errors
-    /// [`ZioError::NoSpace`] or [`ZioError::Quota`].
-    fn check(&self, bytes: u64) -> Result<()> {
-        if self.available() < bytes { Err(ZioError::NoSpace) } else { Ok(()) }
-    }
-
-    /// Whether `bytes` more fit, together with what waits to be written (`waiting` bytes in the whole pool). `false`
-    /// asks to try again when all that waits is on disk, since only then its true size is known.
-    ///
-    /// # Errors
-    /// [`ZioError::NoSpace`] or [`ZioError::Quota`] when it is certain that they do not.
-    fn admit(&self, bytes: u64, waiting: u64) -> Result<bool> {
-        // Parity of small blocks and indirect blocks come on top of what writers count.
-        if self.check(bytes.saturating_add(waiting).saturating_add(waiting / 4)).is_ok() {
-            return Ok(true);
-        }
-        self.check(bytes).map(|()| false)
-    }
-}
-
-/// Space without a limit, for tests and tools.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UnlimitedSpace;
-
-impl SpaceInfo for UnlimitedSpace {
-    fn available(&self) -> u64 {
-        1 << 50
-    }
-
-    fn referenced(&self) -> u64 {
-        0
-    }
 }

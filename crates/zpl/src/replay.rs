@@ -13,7 +13,7 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::zil::attributes::Attributes;
 use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
 use platter_zil::Zil;
-use platter_zio::{SpaceMet, ZioError};
+use platter_zio::ZioError;
 
 use crate::acl::Acl;
 use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
@@ -52,27 +52,11 @@ impl Zpl {
     }
 
     async fn replay_chain(&self, log: &Zil) -> Result<u64> {
-        let (mut chain, header) = log.claimed_chain();
-        let mut done = 0;
-        // A block of data may be in two records, no more: otherwise a few KiB of them write one block again and again.
-        let (store, met) = (self.os.params().store.clone(), SpaceMet::lenient());
-        while let Some(link) = chain.next().await? {
-            for (of, record) in link.records.into_iter().flatten() {
-                chain.count(of);
-                if let Record::Write(Write { data: WriteData::Block(bp), .. }) = &record
-                    && !met.add(store.dsize(bp), || store.space_used().saturating_mul(2))
-                {
-                    let what = "its records lead to more data than the pool has in use";
-                    return Err(ZplError::Zio(ZioError::corrupt("intent log", what)));
-                }
-                if of.sequence <= header.replay_seq || of.txg < header.claim_txg {
-                    continue;
-                }
-                assert!(self.replaying.load(Ordering::Relaxed), "a record that is done again would be logged again");
-                log.set_replaying(of.sequence);
-                self.replay_record(log, of, &record).await?;
-                done += 1;
-            }
+        let (mut records, mut done) = (log.replay(), 0);
+        while let Some((of, record)) = records.next().await? {
+            assert!(self.replaying.load(Ordering::Relaxed), "a record that is done again would be logged again");
+            self.replay_record(log, of, &record).await?;
+            done += 1;
         }
         Ok(done)
     }
@@ -187,15 +171,8 @@ impl Zpl {
                 if written == data.len() { Ok(()) } else { Err(ZplError::Zio(ZioError::NoSpace)) }
             }
             WriteData::Block(bp) => {
-                let data = log.read_data(write.object, bp).await?;
-                let size = (data.len() as u64).max(1);
-                let end = write.offset.saturating_add(write.length);
-                if write.length < size {
-                    self.replay_block(object, write.offset / size * size, &data, end).await
-                } else {
-                    let length = data.len().min(usize::try_from(write.length).unwrap_or(usize::MAX));
-                    self.replay_block(object, write.offset, &data[..length], end).await
-                }
+                let (offset, data) = log.written_block(write, bp).await?;
+                self.replay_block(object, offset, &data, write.offset.saturating_add(write.length)).await
             }
         }
     }

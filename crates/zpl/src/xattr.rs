@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use platter_dmu::Tx;
+use platter_dmu::bytes::{Extent, Keeper};
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::record::NewObject;
@@ -18,7 +19,6 @@ use platter_zio::ZioError;
 
 use crate::attr::{FileKind, SetAttr, SetXattr};
 use crate::error::{Result, ZplError};
-use crate::file::{Extent, Keeper, write_blocks};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
 use crate::namespace::{CREATE_COST, dirent};
@@ -425,9 +425,9 @@ impl Zpl {
         if block_size != file.dnode.block_size() {
             file.dnode.set_block_size(tx, block_size).await?;
         }
-        let extent = Extent { offset: 0, block_size, eof: None };
-        if let (_, Some(error)) = write_blocks(&file, tx, extent, value, 0, Keeper::Nobody).await {
-            return Err(error);
+        let extent = Extent { offset: 0, block_size, size: 0 };
+        if let (_, Some(error)) = file.bytes().write(tx, extent, value, Keeper::Nobody).await {
+            return Err(error.into());
         }
         let now = self.now().to_words();
         self.touch(&file, tx, |phys| {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use platter_buffer::Buf;
+use platter_dmu::bytes::{ByteRange, RangeLock, Run, Streams};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, DnodeInfo, Objset, Tx, ZioError};
 use platter_ondisk::dnode::DNODE_SIZE;
@@ -20,9 +21,6 @@ use platter_ondisk::{ObjectId, ObjectType, Sectors, Txg};
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::error::{Result, ZplError};
 use crate::phys::{EncodeError, Fixed, Phys, Tracked};
-use crate::prefetch::Streams;
-use crate::range_lock::RangeLock;
-use crate::run::Run;
 use crate::sa_table::SaTable;
 use crate::stored;
 use crate::znode_legacy;
@@ -113,6 +111,11 @@ impl Znode {
             run: Mutex::new(Run::default()),
             told_unsettled: AtomicBool::new(false),
         }
+    }
+
+    /// The file's bytes.
+    pub fn bytes(&self) -> ByteRange<'_> {
+        ByteRange { dnode: &self.dnode, streams: &self.streams }
     }
 
     /// The directory's entries.

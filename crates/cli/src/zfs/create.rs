@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use platter_api::messages::CreateDataset;
+use platter_api::numbers;
+use platter_api::request::NewVolume;
 
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
@@ -54,17 +56,19 @@ fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
         [name] => name,
         _ => return Err(usage("too many arguments")),
     };
-    if is_volume {
-        return Err(refused(format!("cannot create '{name}': this version has no volumes yet")));
-    }
     well_formed(name, "cannot create")?;
     let parents = parsed.options.iter().filter(|given| given.name == "p").count();
     let parsable = parsed.has("P");
+    let volume = match parsed.last("V") {
+        Some(size) => Some(volume(size, parsed.last("b"), parsed.has("s"), &mut properties)?),
+        None => None,
+    };
     let given = properties.clone();
     let quotas =
         ids::take_quotas(&mut properties).map_err(|reason| refused(format!("cannot create '{name}': {reason}")))?;
     let call = CreateDataset {
         name: name.clone(),
+        volume,
         properties,
         quotas,
         parents: parents > 0,
@@ -76,8 +80,30 @@ fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
     Ok(Wanted { call, given, verbose: parsed.has("v") || parsable, parsable })
 }
 
-/// What `-v` and `-P` print.
-fn report(wanted: &Wanted) -> String {
+/// The volume that is asked for; what of it was given with `-o` is taken out of `properties`.
+fn volume(
+    size: &str,
+    block: Option<&str>,
+    sparse: bool,
+    properties: &mut BTreeMap<String, String>,
+) -> Result<NewVolume, Failure> {
+    let number = |what: &str, text: &str| {
+        numbers::parse(text).map_err(|reason| refused(format!("bad {what} '{text}': {reason}")))
+    };
+    if block.is_some() && properties.contains_key("volblocksize") {
+        return Err(refused("property 'volblocksize' specified multiple times"));
+    }
+    if properties.contains_key("volsize") {
+        return Err(refused("property 'volsize' specified multiple times"));
+    }
+    let size = number("volume size", size)?;
+    let given = properties.remove("volblocksize");
+    let block_size = block.or(given.as_deref()).map(|text| number("volume block size", text)).transpose()?;
+    Ok(NewVolume { size, block_size, sparse })
+}
+
+/// What `-v` and `-P` print, of a volume with what was worked out.
+fn report(wanted: &Wanted, worked_out: &[(String, u64)]) -> String {
     let Wanted { call, parsable, .. } = wanted;
     let name = &call.name;
     let mut text = String::new();
@@ -93,7 +119,12 @@ fn report(wanted: &Wanted) -> String {
         (false, true) => format!("would create {name}\n"),
         (false, false) => format!("create {name}\n"),
     });
-    for (property, value) in &wanted.given {
+    let of_size = |name: &str| name.starts_with("vol");
+    let numbers = |wanted: bool| worked_out.iter().filter(move |(name, _)| of_size(name) == wanted);
+    let shown = |(name, number): &(String, u64)| (name.clone(), number.to_string());
+    let given = wanted.given.iter().filter(|(name, _)| !worked_out.iter().any(|(other, _)| other == *name));
+    let given = given.map(|(name, value)| (name.clone(), value.clone()));
+    for (property, value) in numbers(true).map(shown).chain(given).chain(numbers(false).map(shown)) {
         text.push_str(&match parsable {
             true => format!("property\t{property}\t{value}\n"),
             false => format!("\t{property}={value}\n"),
@@ -106,9 +137,12 @@ fn report(wanted: &Wanted) -> String {
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let wanted = request(words, &session.command_line)?;
     let answer = session.ask(wanted.call.clone())?;
+    if !answer.warning.is_empty() {
+        eprintln!("{}", answer.warning);
+    }
     // With -p it may have been there: then nothing is said.
     if wanted.verbose && !answer.created.is_empty() {
-        out!("{}", report(&wanted));
+        out!("{}", report(&wanted, &answer.worked_out));
     }
     // It exists, and is not where it should be (`zfs_mount_and_share`, `cmd/zfs/zfs_main.c`).
     Ok(complain_all(&answer.outcome.problems))
@@ -138,10 +172,22 @@ mod tests {
 
     #[test]
     fn what_is_made_is_said_in_openzfs_words() {
-        let said = |line: &str| report(&made(line).unwrap());
+        let said = |line: &str| report(&made(line).unwrap(), &[]);
         assert_eq!(said("-v -o atime=off tank/a"), "create tank/a\n\tatime=off\n");
         assert_eq!(said("-nvp tank/a"), "would create ancestors of tank/a\nwould create tank/a\n");
         assert_eq!(said("-pP -o atime=off tank/a"), "create_ancestors\ttank/a\ncreate\ttank/a\nproperty\tatime\toff\n");
+    }
+
+    #[test]
+    fn a_volume_has_a_size_and_is_said_with_what_was_worked_out() {
+        let wanted = made("-s -b 8K -V 1G -o compression=lz4 tank/v").unwrap();
+        assert_eq!(wanted.call.volume, Some(NewVolume { size: 1 << 30, block_size: Some(8 << 10), sparse: true }));
+        assert_eq!(made("-V 1M -o volblocksize=4K t/v").unwrap().call.volume.unwrap().block_size, Some(4 << 10));
+        let numbers = [("volsize", 1 << 30), ("volblocksize", 8192), ("refreservation", 7)];
+        let numbers = numbers.map(|(name, number)| (name.to_owned(), number));
+        let text = "create\ttank/v\nproperty\tvolsize\t1073741824\nproperty\tvolblocksize\t8192\n\
+                    property\tcompression\tlz4\nproperty\trefreservation\t7\n";
+        assert_eq!(report(&made("-P -b 8K -V 1G -o compression=lz4 tank/v").unwrap(), &numbers), text);
     }
 
     #[test]
@@ -149,7 +195,9 @@ mod tests {
         let table = [
             ("", "missing filesystem argument"),
             ("a b", "too many arguments"),
-            ("-V 1G tank/v", "this version has no volumes yet"),
+            ("-V 1Q tank/v", "bad volume size '1Q': invalid numeric suffix 'Q'"),
+            ("-V 1G -b x tank/v", "bad volume block size 'x': bad numeric value 'x'"),
+            ("-V 1G -b 8K -o volblocksize=4K tank/v", "specified multiple times"),
             ("-uV 1G tank/v", "'-u' can only be used when creating a filesystem"),
             ("tank/a -o", "missing size argument"),
             ("-x tank/a", "invalid option 'x'"),

@@ -66,12 +66,13 @@ impl Daemon {
         let mut outcome = Outcome::default();
         for parent in parents {
             let properties = for_parents(call.parents_unmounted);
-            let create = DatasetOperation::Create { name: parent.clone(), properties };
+            let create = DatasetOperation::Create { name: parent.clone(), volume: None, properties };
             pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             let mounted = self.mount_dataset(&parent, false, &HowToMount::default()).await;
             outcome.problems.extend(mounted.err().map(|error| error.message));
         }
         pool.perform_on_dataset(clone).await.map_err(|error| failed(&what, error))?;
+        self.show_volumes(pool_of(name), false).await;
         self.log(&pool, &call.command).await;
         if call.mount
             && let Err(error) = self.mount_dataset(name, false, &HowToMount::default()).await

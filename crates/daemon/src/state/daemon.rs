@@ -20,7 +20,7 @@ use crate::fault_records::FaultRecords;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::machine::now_seconds;
-use crate::mounter::Mounter;
+use crate::mounter::{MountedVolumes, Mounter};
 use crate::mounts_file::MountsFile;
 use crate::notify::Notifier;
 use crate::pools_file::RememberedPool;
@@ -60,6 +60,9 @@ impl Entry {
     }
 }
 
+/// A mount that shows volumes; locked by who changes it.
+pub(super) type SharedVolumes = Arc<tokio::sync::Mutex<Box<dyn MountedVolumes>>>;
+
 /// Everything the daemon owns.
 pub struct Daemon {
     pub(super) engine: Arc<dyn Engine>,
@@ -73,6 +76,8 @@ pub struct Daemon {
     /// Pools that were closed at the daemon's end, for the next one.
     pub(super) closed: RwLock<BTreeMap<String, RememberedPool>>,
     pub(super) mounts: RwLock<MountTable>,
+    /// The mounts that show volumes, by pool.
+    pub(super) volumes: RwLock<BTreeMap<String, SharedVolumes>>,
     /// What a daemon that comes after a crash has to take away.
     pub(super) recorded: MountsFile,
     /// Which data sets get snapshots by themselves.
@@ -120,6 +125,7 @@ impl Daemon {
             ending: AtomicBool::new(false),
             closed: RwLock::default(),
             mounts: RwLock::default(),
+            volumes: RwLock::default(),
             recorded: MountsFile::open(&home),
             faults: Arc::new(FaultRecords::open(&home)),
             notifier: Notifier::new(&home).start(),

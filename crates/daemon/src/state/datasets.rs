@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
-use platter_api::request::DatasetOperation;
+use platter_api::request::{DatasetOperation, NewVolume};
+use platter_dsl::volume::{Plan, RESERVED};
+use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 
 use super::dependents::Dependents;
 use super::mounts::{is_under, no_such_dataset, pool_of, remove_folders};
@@ -39,7 +41,7 @@ pub(super) fn for_parents(unmounted: bool) -> BTreeMap<String, String> {
 
 /// Refuses to destroy data set `name` for what depends on it: without `recursive`, all that is below, else clones that
 /// are elsewhere (`destroy_check_dependent`, `cmd/zfs/zfs_main.c`).
-fn check_dependents(name: &str, dependents: &[String], recursive: bool) -> Answer<()> {
+fn check_dependents(name: &str, kind: DatasetKind, dependents: &[String], recursive: bool) -> Answer<()> {
     let in_the_way: Vec<&str> =
         dependents.iter().map(String::as_str).filter(|other| is_under(other, name) != recursive).collect();
     if in_the_way.is_empty() {
@@ -47,9 +49,39 @@ fn check_dependents(name: &str, dependents: &[String], recursive: bool) -> Answe
     }
     let (what, option) = if recursive { ("dependent clones", "-R") } else { ("children", "-r") };
     Err(ErrorBody::new(format!(
-        "cannot destroy '{name}': filesystem has {what}\nuse '{option}' to destroy the following datasets:\n{}",
+        "cannot destroy '{name}': {} has {what}\nuse '{option}' to destroy the following datasets:\n{}",
+        kind.name(),
         in_the_way.join("\n")
     )))
+}
+
+/// What there will be of a data set to be made and those above it, as far as it decides where they are mounted.
+fn planned(
+    mut reports: BTreeMap<String, DatasetReport>,
+    chain: &[String],
+    call: &CreateDataset,
+) -> BTreeMap<String, DatasetReport> {
+    for made in chain.iter().filter(|made| call.volume.is_none() || **made != call.name) {
+        let given = if *made == call.name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
+        let mut report = mount_plan::with_mountpoint(made, given.get("mountpoint").map(String::as_str));
+        if let Some(value) = given.get("canmount") {
+            let value = PropertyValue::Text(value.clone());
+            report.properties.insert("canmount".to_owned(), Property { value, source: PropertySource::Local });
+        }
+        reports.insert(made.clone(), report);
+    }
+    reports
+}
+
+/// Says what a volume gets beside what was given.
+fn say_plan(answer: &mut CreatedDataset, asked: &NewVolume, plan: Plan) {
+    let Plan { shape, reserved, warning } = plan;
+    let said = asked.block_size.is_some() || shape.block_size != BLOCK_SIZE_DEFAULT;
+    let numbers =
+        [("volsize", Some(shape.size)), ("volblocksize", said.then_some(shape.block_size)), (RESERVED, reserved)];
+    let said = numbers.into_iter().filter_map(|(name, number)| Some((name.to_owned(), number?)));
+    answer.worked_out = said.collect();
+    answer.warning = if asked.block_size.is_some() { warning } else { String::new() };
 }
 
 impl Daemon {
@@ -145,7 +177,8 @@ impl Daemon {
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
         // Of these alone: there may be thousands of others.
         let map = mount_plan::by_name(&pool.lineage(name).await.map_err(|error| failed(&what, error))?);
-        let wanted = DatasetOperation::Create { name: name.clone(), properties: call.properties.clone() };
+        let wanted =
+            DatasetOperation::Create { name: name.clone(), volume: call.volume, properties: call.properties.clone() };
         if call.dry_run {
             // As OpenZFS: the properties, not whether it could be made.
             pool.check(&wanted).await.map_err(|error| failed(&format!("cannot verify '{name}'"), error))?;
@@ -162,26 +195,22 @@ impl Daemon {
             return Err(ErrorBody::new(format!("{what}: dataset already exists")));
         }
         chain.push(name.clone());
-        let mut answer = CreatedDataset { created: chain.clone(), outcome: Outcome::default() };
+        let mut answer = CreatedDataset { created: chain.clone(), ..CreatedDataset::default() };
+        if let Some(volume) = &call.volume {
+            let plan = pool.plan_volume(volume, &call.properties).map_err(|error| failed(&what, error))?;
+            say_plan(&mut answer, volume, plan);
+        }
         if call.dry_run {
             return Ok(answer);
         }
         // Refused before parents are made for it.
         pool.check(&wanted).await.map_err(|error| failed(&what, error))?;
-        let mut planned = map;
-        for made in &chain {
-            let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
-            let mut report = mount_plan::with_mountpoint(made, given.get("mountpoint").map(String::as_str));
-            if let Some(value) = given.get("canmount") {
-                let value = PropertyValue::Text(value.clone());
-                report.properties.insert("canmount".to_owned(), Property { value, source: PropertySource::Local });
-            }
-            planned.insert(made.clone(), report);
-        }
+        let planned = planned(map, &chain, call);
         self.check_places(&what, &chain, &planned).await?;
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
-            let create = DatasetOperation::Create { name: made.clone(), properties: given };
+            let volume = call.volume.filter(|_| made == name);
+            let create = DatasetOperation::Create { name: made.clone(), volume, properties: given };
             pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             if made == name
                 && let Err(reason) = self.set_id_quotas(&pool, name, &call.quotas).await
@@ -192,12 +221,15 @@ impl Daemon {
                 return Err(ErrorBody::new(format!("{what}: {reason}")));
             }
             // What had to be made above it is mounted in any case, unless it says otherwise.
-            if (call.mount || made != name)
+            if (call.mount && call.volume.is_none() || made != name)
                 && let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await
             {
                 let problem = format!("{}\nfilesystem successfully created, but not mounted", error.message);
                 answer.outcome.problems.push(problem);
             }
+        }
+        if call.volume.is_some() {
+            self.show_volumes(pool_name, false).await;
         }
         self.log(&pool, &call.command).await;
         Ok(answer)
@@ -210,9 +242,8 @@ impl Daemon {
         let what = format!("cannot destroy '{name}'");
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
-        if !reports.iter().any(|report| report.name == *name) {
-            return Err(no_such_dataset(name));
-        }
+        let report = reports.iter().find(|report| report.name == *name).ok_or_else(|| no_such_dataset(name))?;
+        let kind = report.kind;
         let pool_name = pool_of(name);
         let is_pool = name == pool_name;
         if is_pool && !call.recursive {
@@ -223,7 +254,7 @@ impl Daemon {
         }
         let all = Dependents::of(&pool, &reports, std::slice::from_ref(name), &what).await?;
         if !call.clones {
-            check_dependents(name, &all.seen_from(name), call.recursive)?;
+            check_dependents(name, kind, &all.seen_from(name), call.recursive)?;
         }
         let mut doomed = all.in_order(name)?;
         doomed.push(name.clone());
@@ -321,7 +352,7 @@ impl Daemon {
         let mut problems = Vec::new();
         for parent in parents {
             let properties = for_parents(call.parents_unmounted);
-            let create = DatasetOperation::Create { name: parent.clone(), properties };
+            let create = DatasetOperation::Create { name: parent.clone(), volume: None, properties };
             pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             if let Err(error) = self.mount_dataset(&parent, false, &HowToMount::default()).await {
                 problems.push(error.message);

@@ -54,6 +54,7 @@ impl Daemon {
             for problem in self.mount_automatic(name).await {
                 tracing::warn!("{problem}");
             }
+            self.show_volumes(name, false).await;
             return Err(error);
         }
         self.forget(name, &places).await?;
@@ -156,7 +157,7 @@ impl Daemon {
 
     /// Unmounts a pool whose daemon ends in any case: what stays mounted is cut off. Tells what was.
     async fn unmount_at_the_end(&self, name: &str, pool: &Arc<dyn PoolHandle>) -> Answer<Vec<String>> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> = self.end_volumes(name).await.into_iter().collect();
         for dataset in self.mounted_last_first(name) {
             let Err(error) = self.unmount_one(&dataset, true).await else { continue };
             if pool.is_suspended() {
@@ -262,6 +263,7 @@ impl Daemon {
         tracing::error!("'{name}' was given up and does not end in order: {trouble}");
         // They stay on record: the next daemon takes away what is left.
         self.mounts.write().retain(|dataset| mounts::pool_of(dataset) != name);
+        self.volumes.write().remove(name);
         match ending {
             Ending::Export => {
                 self.pools.write().remove(name);

@@ -46,6 +46,10 @@ impl Daemon {
             };
             places.extend(device.map(|device| (device, pool_of(&name).to_owned())));
         }
+        for (pool, mounted) in &*self.volumes.read() {
+            let device = mounted.try_lock().ok().and_then(|mounted| mounted.device());
+            places.extend(device.map(|device| (device, pool.clone())));
+        }
         let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
         let below = pools.into_iter().map(|(name, pool)| async move {
             (name, timeout(ASKING, pool.file_systems_below()).await.unwrap_or_default())

@@ -83,6 +83,9 @@ impl Daemon {
         }
         while !opened.is_empty() {
             let mut is_mounted = false;
+            for one in &opened {
+                self.show_volumes(&one.name, true).await;
+            }
             for one in opened.drain(..).filter(|one| one.pool.mount) {
                 is_mounted = true;
                 for problem in self.mount_automatic(&one.name).await {

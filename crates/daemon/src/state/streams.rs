@@ -539,6 +539,7 @@ impl Daemon {
         self.log(&pool, &call.command).await;
         if received.is_new {
             dsl.close_filesystem(target).await.map_err(|error| failed(what, error))?;
+            self.show_volumes(pool_of(target), false).await;
             if !call.unmounted
                 && let Err(error) = self.mount_dataset(target, false, &HowToMount::default()).await
             {

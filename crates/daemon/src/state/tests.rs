@@ -224,7 +224,7 @@ impl Operations for FakePool {
     }
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {
         self.with(|datasets| match operation {
-            DatasetOperation::Create { name, properties } => _ = datasets.insert(name, properties),
+            DatasetOperation::Create { name, properties, .. } => _ = datasets.insert(name, properties),
             DatasetOperation::Destroy { name } => _ = datasets.remove(&name),
             DatasetOperation::Rename { from, to } => {
                 let below = |name: &&String| **name == from || name.starts_with(&format!("{from}/"));

@@ -224,11 +224,17 @@ impl Daemon {
 
     /// Unmounts a whole pool; tells where it was mounted.
     pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
+        // First, as a file system may lie on one of them.
+        self.hide_volumes(pool, force).await?;
         let names = self.mounted_last_first(pool);
-        match force {
+        let unmounted = match force {
             true => self.unmount_all(names, true).await,
             false => self.unmount_unused(names).await,
+        };
+        if unmounted.is_err() {
+            self.show_volumes(pool, false).await;
         }
+        unmounted
     }
 
     /// Ends a mount that cannot be unmounted; it stays on record, for the next daemon to take away what is left.

@@ -53,3 +53,4 @@ mod trim;
 mod txgs;
 mod unattended;
 mod users;
+mod volumes;

@@ -138,7 +138,7 @@ fn what_cannot_be_set_or_inherited_is_refused_in_openzfs_words() {
         ("quota=10G reservation=20G", "size is greater than available space"),
         ("aclinherit=discard", "NFSv4 lists"),
         ("nbmand=on", "mandatory locks"),
-        ("volmode=dev", "no volumes yet"),
+        ("volmode=what", "'volmode' must be one of 'default | full | geom | dev | none'"),
         ("special_small_blocks=4096", "no special vdevs yet"),
     ];
     for (setting, reason) in set {

@@ -20,8 +20,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Number of steps before each operation, and in all.
     pub bounds: Vec<usize>,
-    /// The stream that each `fsync` waits for.
-    fsynced: Vec<Option<Stream>>,
+    /// The stream that each `fsync` waits for, and how many of all steps come before that.
+    fsynced: Vec<Option<(Stream, usize)>>,
 }
 
 impl Plan {
@@ -31,12 +31,14 @@ impl Plan {
         let (mut model, mut steps, mut bounds, mut fsynced) = (start.clone(), Vec::new(), vec![0], Vec::new());
         for (index, operation) in operations.iter().enumerate() {
             let planned = operation.plan(first + index, &model)?;
-            fsynced.push(match operation {
+            let stream = match operation {
                 Operation::Fsync(name) => Some(Stream::File(node(&model, *name)?)),
+                Operation::FsyncVolume | Operation::StableVolume(..) => Some(Stream::Volume),
                 _ => None,
-            });
+            };
             planned.iter().for_each(|step| model.apply(step));
             steps.extend(planned);
+            fsynced.push(stream.map(|stream| (stream, steps.len())));
             bounds.push(steps.len());
         }
         Some(Self { operations: operations.to_vec(), start: start.clone(), steps, bounds, fsynced })
@@ -58,17 +60,15 @@ impl Plan {
         let done = self.bounds[begun];
         let synced = self.operations[..ended].iter().rposition(|operation| operation.is_sync());
         let least = synced.map_or(0, |index| self.bounds[index + 1]);
-        // Where the last fsync that began stood: nothing later can be in the log.
-        let is_fsync = |operation: &Operation| matches!(operation, Operation::Fsync(_));
-        let logged = self.operations[..begun].iter().rposition(is_fsync).map_or(0, |index| self.bounds[index]);
         let mut views: Vec<View> = Vec::new();
         for base in least..=done {
-            let later = &self.steps[base..logged.max(base)];
+            let later = &self.steps[base..done];
             let streams: BTreeSet<Stream> = later.iter().map(Step::stream).filter(|s| *s != Stream::Pool).collect();
             let ranges: Vec<(Stream, usize, usize)> = streams
                 .into_iter()
                 .map(|stream| {
-                    let all = later.iter().filter(|step| step.stream() == stream).count();
+                    let logged = &self.steps[base..self.logged(stream, begun).max(base)];
+                    let all = logged.iter().filter(|step| step.stream() == stream).count();
                     (stream, self.acknowledged(stream, base, ended), all)
                 })
                 .collect();
@@ -92,16 +92,22 @@ impl Plan {
         views
     }
 
+    /// Where the last fsync of `stream`'s log stood among the first `begun` operations: nothing later can be in it.
+    fn logged(&self, stream: Stream, begun: usize) -> usize {
+        let same_log = |of: Stream| (of == Stream::Volume) == (stream == Stream::Volume);
+        let last = self.fsynced[..begun].iter().rev().flatten().find(|(of, _)| same_log(*of));
+        last.map_or(0, |(_, steps)| *steps)
+    }
+
     /// How many steps of `stream` from step `base` on an `fsync` among the first `ended` operations acknowledged.
     fn acknowledged(&self, stream: Stream, base: usize, ended: usize) -> usize {
-        let covers = |fsynced: &Option<Stream>| match (fsynced, stream) {
-            (None, _) => false,
-            // Names are logged in one order by every fsync.
-            (Some(_), Stream::Names) => true,
-            (Some(file), stream) => *file == stream,
+        let covers = |fsynced: Stream| match (fsynced, stream) {
+            // Names are logged in one order by every fsync of a file.
+            (Stream::File(_), Stream::Names) => true,
+            (fsynced, stream) => fsynced == stream,
         };
-        let last = self.fsynced[..ended].iter().rposition(covers);
-        let end = last.map_or(0, |index| self.bounds[index]);
+        let last = self.fsynced[..ended].iter().rev().flatten().find(|(fsynced, _)| covers(*fsynced));
+        let end = last.map_or(0, |(_, steps)| *steps);
         self.steps.get(base..end).unwrap_or_default().iter().filter(|step| step.stream() == stream).count()
     }
 }

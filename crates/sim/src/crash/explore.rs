@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use platter_api::report::PropertyValue;
 use platter_api::report::{Detail, VdevReport};
-use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_api::request::{CreateRequest, ImportRequest, NewVolume, VdevRequest};
 use platter_device::BlockDevice;
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
@@ -16,11 +16,13 @@ use platter_zpl::{FileKind, MountOptions, SetAttr, SetTime, UnlimitedSpace, Zpl}
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use super::contents::RECORD;
 use super::expect::Plan;
 use super::fork::Fork;
-use super::model::{FILESYSTEM, Model, Seen, View};
-use super::operation::{NEW, OLD, Operation, RECORD};
+use super::model::{FILESYSTEM, Model, Seen, VOLUME, VOLUME_SIZE, View};
+use super::operation::{NEW, OLD, Operation};
 use super::record::{Event, Log, RecordedDisk};
+use super::served::Served;
 use super::space;
 use super::states::{SECTOR, State};
 use crate::world::{self, SimDevices, StandingClock};
@@ -156,6 +158,7 @@ impl Base {
         let mut model = plan.end();
         model.apply(&super::model::Step::Dataset(FILESYSTEM, true));
         model.apply(&super::model::Step::Dataset(OLD, true));
+        model.apply(&super::model::Step::Dataset(VOLUME, true));
         alone(async {
             let environment = world::environment(seed, devices, Arc::new(StandingClock));
             let request = CreateRequest {
@@ -171,14 +174,13 @@ impl Base {
             ]);
             pool.dsl().create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
             pool.dsl().create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
-            let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+            let asked = NewVolume { size: VOLUME_SIZE as u64, block_size: Some(RECORD as u64), sparse: true };
+            pool.dsl().create_volume(VOLUME, &asked, &BTreeMap::new()).await.map_err(text)?;
+            let mut on = Served::new(pool).await?;
             for (index, operation) in Operation::base().into_iter().enumerate() {
-                operation.run(100 + index, &pool, &mut zpl, 0).await?;
+                operation.run(100 + index, &mut on, 0).await?;
             }
-            zpl.unmount().await.map_err(text)?;
-            drop(zpl);
-            pool.dsl().close_filesystem(FILESYSTEM).await.map_err(text)?;
-            pool.close().await.map_err(text)
+            on.end().await?.close().await.map_err(text)
         })?;
         Ok(Self { layout, images: forks.iter().map(|fork| fork.image()).collect(), model })
     }
@@ -218,12 +220,17 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool)
     }
     let images = alone(async {
         let pool = import(RECORDING + seed, devices).await?;
-        let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        let mut on = Served::new(pool).await?;
+        let pool = on.pool.clone();
         if log_begun {
-            let root = zpl.root();
+            let root = on.zpl.root();
             let change = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-            zpl.setattr(root, change).await.map_err(text)?;
-            zpl.fsync(root).await.map_err(text)?;
+            on.zpl.setattr(root, change).await.map_err(text)?;
+            on.zpl.fsync(root).await.map_err(text)?;
+            // The same bytes again.
+            let bytes = on.volume.read().await?;
+            on.volume.write(0, &bytes[..512]).await?;
+            on.volume.fsync().await?;
         }
         // What the import itself writes settles first.
         for _ in 0..3 {
@@ -233,7 +240,7 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool)
         log.start();
         for (index, operation) in operations.iter().enumerate() {
             log.mark(Event::Began { operation: index });
-            let done = operation.run(index, &pool, &mut zpl, base.layout.disks()).await;
+            let done = operation.run(index, &mut on, base.layout.disks()).await;
             done.map_err(|error| format!("{operation}: {error}"))?;
             log.mark(Event::Ended { operation: index });
         }
@@ -302,8 +309,9 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
     let (devices, forks) = devices(images);
     alone(async {
         let pool = import(LOOKING + seed, devices.clone()).await?;
-        let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
-        let view = view(&pool, &zpl).await?;
+        let mut on = Served::new(pool).await?;
+        let view = view(&on).await?;
+        let pool = on.pool.clone();
         if depth == Depth::Compare {
             return Ok(Found { view, exported: None });
         }
@@ -319,18 +327,18 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
                 counts(&report.vdevs).join(", ")
             ));
         }
-        Operation::Create(super::operation::Name("after")).run(900, &pool, &mut zpl, 0).await?;
-        zpl.unlink(zpl.root(), b"after").await.map_err(text)?;
-        leave(&pool, zpl).await?;
-        let pool = import(LOOKING_AGAIN + seed, devices).await?;
-        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
-        let again = self::view(&pool, &zpl).await?;
+        Operation::Create(super::operation::Name("after")).run(900, &mut on, 0).await?;
+        on.zpl.unlink(on.zpl.root(), b"after").await.map_err(text)?;
+        drop(pool);
+        on.end().await?.export().await.map_err(text)?;
+        let on = Served::new(import(LOOKING_AGAIN + seed, devices).await?).await?;
+        let again = self::view(&on).await?;
         if again != view {
             return Err(format!("after export and import: {}", again.differences(&view).join("; ")));
         }
-        nothing_leaked(&pool).await?;
-        space::check(&pool).await?;
-        leave(&pool, zpl).await?;
+        nothing_leaked(&on.pool).await?;
+        space::check(&on.pool).await?;
+        on.end().await?.export().await.map_err(text)?;
         Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
     })
 }
@@ -361,13 +369,6 @@ async fn nothing_leaked(pool: &Arc<Pool>) -> Result<(), String> {
 fn counts(vdev: &VdevReport) -> Vec<String> {
     let own = format!("{} {} {:?}", vdev.name, vdev.state, vdev.counts);
     std::iter::once(own).chain(vdev.children.iter().flat_map(counts)).collect()
-}
-
-async fn leave(pool: &Arc<Pool>, zpl: Arc<Zpl>) -> Result<(), String> {
-    zpl.unmount().await.map_err(text)?;
-    drop(zpl);
-    pool.dsl().close_filesystem(FILESYSTEM).await.map_err(text)?;
-    pool.export().await.map_err(text)
 }
 
 /// Reads a file system.
@@ -401,10 +402,11 @@ async fn tree(zpl: &Zpl) -> Result<BTreeMap<String, Seen>, String> {
 ///
 /// # Errors
 /// What could not be read.
-pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
-    let mut view = View { tree: tree(zpl).await?, ..View::default() };
+pub async fn view(on: &Served) -> Result<View, String> {
+    let Served { pool, zpl, volume } = on;
+    let mut view = View { tree: tree(zpl).await?, volume: volume.read().await?, ..View::default() };
     let others = space::others(pool).await?;
-    for (name, os) in others.into_iter().filter(|(name, _)| name != OLD && name != NEW) {
+    for (name, os) in others.into_iter().filter(|(name, _)| ![OLD, NEW, VOLUME].contains(&&**name)) {
         let options = MountOptions { read_only: true, ..MountOptions::default() };
         let mounted = Zpl::mount(os, options, Arc::new(StandingClock), Arc::new(UnlimitedSpace)).await;
         let tree = tree(&*mounted.map_err(|error| format!("{name}: {error}"))?).await;

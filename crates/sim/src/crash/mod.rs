@@ -4,6 +4,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `operation` | what workloads are made of |
+//! | `contents` | what they write |
+//! | `served`, `volume` | what they are done to |
 //! | `model`, `branches` | what the file system, its snapshots and clones must hold |
 //! | `expect` | which contents a crash may leave |
 //! | `record`, `fork` | the disks |
@@ -17,6 +19,7 @@
 #[cfg(feature = "canary")]
 pub mod aviary;
 pub mod branches;
+pub mod contents;
 pub mod expect;
 pub mod explore;
 pub mod fork;
@@ -24,6 +27,9 @@ pub mod judge;
 pub mod model;
 pub mod operation;
 pub mod record;
+pub mod served;
 pub mod space;
 pub mod states;
 pub mod suite;
+pub mod volume;
+mod words;

@@ -12,6 +12,11 @@ use super::branches::Branches;
 /// The file system that is worked on.
 pub const FILESYSTEM: &str = "tank/fs";
 
+/// The volume that is there from the beginning.
+pub const VOLUME: &str = "tank/volume";
+/// Its bytes at first.
+pub const VOLUME_SIZE: usize = 64 << 10;
+
 /// A file, folder or symbolic link of the model.
 pub type NodeId = usize;
 
@@ -64,6 +69,12 @@ pub enum Step {
     Promote(&'static str),
     /// The file system becomes what its latest snapshot is.
     Rollback,
+    /// Bytes of the volume from an offset on.
+    WriteVolume(usize, Vec<u8>),
+    /// So many bytes of the volume from an offset on become zeros.
+    ClearVolume(usize, usize),
+    /// The volume's size.
+    ResizeVolume(usize),
 }
 
 /// Which steps must keep their order in the intent log.
@@ -73,6 +84,8 @@ pub enum Stream {
     Names,
     /// What concerns one file only, which waits for an `fsync` of that file.
     File(NodeId),
+    /// What concerns the volume, which has a log of its own.
+    Volume,
     /// Never in the log.
     Pool,
 }
@@ -87,7 +100,8 @@ impl Step {
             }
             Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Log(_) | Self::Replaced => Stream::Pool,
             Self::Snapshot(_) | Self::DestroySnapshot(_) | Self::Clone(..) | Self::WriteClone(..) => Stream::Pool,
-            Self::DestroyClone(_) | Self::Promote(_) | Self::Rollback => Stream::Pool,
+            Self::DestroyClone(_) | Self::Promote(_) | Self::Rollback | Self::ResizeVolume(_) => Stream::Pool,
+            Self::WriteVolume(..) | Self::ClearVolume(..) => Stream::Volume,
         }
     }
 }
@@ -119,6 +133,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     nodes: Nodes,
+    volume: Vec<u8>,
     branches: Branches<Nodes>,
     datasets: BTreeSet<&'static str>,
     compression: &'static str,
@@ -133,6 +148,7 @@ impl Default for Model {
         let root = Node { content: Content::Folder(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new(), links: 2 };
         Self {
             nodes: BTreeMap::from([(ROOT, root)]),
+            volume: vec![0; VOLUME_SIZE],
             branches: Branches::default(),
             datasets: BTreeSet::new(),
             compression: "on",
@@ -171,6 +187,8 @@ pub struct View {
     pub compression: String,
     /// Top-level vdevs.
     pub vdevs: usize,
+    /// What the volume holds.
+    pub volume: Vec<u8>,
     /// The trees of snapshots and clones, by full name.
     pub others: BTreeMap<String, BTreeMap<String, Seen>>,
 }
@@ -248,6 +266,11 @@ impl Model {
     /// Whether a data set is there.
     pub fn has_dataset(&self, name: &str) -> bool {
         self.datasets.contains(name)
+    }
+
+    /// What the volume holds.
+    pub fn volume(&self) -> &[u8] {
+        &self.volume
     }
 
     /// Whether there is a disk that is none of the pool's yet.
@@ -379,6 +402,17 @@ impl Model {
                 self.datasets.remove(clone);
             }
             Step::Promote(clone) => self.branches.promote(clone),
+            Step::WriteVolume(offset, data) => {
+                // What is behind the end was cut off since.
+                let end = self.volume.len().min(offset + data.len());
+                let fits = end.saturating_sub(*offset);
+                self.volume[end - fits..end].copy_from_slice(&data[..fits]);
+            }
+            Step::ClearVolume(offset, length) => {
+                let end = self.volume.len().min(offset + length);
+                self.volume[end.min(*offset)..end].fill(0);
+            }
+            Step::ResizeVolume(size) => self.volume.resize(*size, 0),
             step => unreachable!("{step:?} is one of the file system"),
         }
     }
@@ -403,6 +437,7 @@ impl Model {
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
             vdevs: self.vdevs + usize::from(self.log),
+            volume: self.volume.clone(),
             others: self.branches.all().map(|(name, nodes)| (name, tree(nodes))).collect(),
         }
     }
@@ -435,6 +470,11 @@ impl View {
             if let Some(other) = other.others.get(name) {
                 lines.extend(tree_differences(&format!("{name}: "), tree, other));
             }
+        }
+        if self.volume != other.volume {
+            let at = self.volume.iter().zip(&other.volume).position(|(a, b)| a != b);
+            let (a, b) = (self.volume.len(), other.volume.len());
+            lines.push(format!("volume of {a} bytes instead of {b}, different from byte {at:?} on"));
         }
         if self.datasets != other.datasets {
             lines.push(format!("data sets {:?} instead of {:?}", self.datasets, other.datasets));

@@ -16,7 +16,10 @@ use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
-use super::model::{Content, FILESYSTEM, Model, NodeId, Place, ROOT, Step};
+use super::contents::{bytes, pieces};
+use super::model::{Content, FILESYSTEM, Model, Place, ROOT, Step};
+use super::served::Served;
+use super::volume;
 use crate::world::{self, SimDevices, StandingClock};
 
 /// A clone that is there from the beginning, and one to be made.
@@ -31,9 +34,6 @@ const LATER: &str = "later";
 pub const OLD: &str = "tank/old";
 /// A data set to be made.
 pub const NEW: &str = "tank/new";
-/// Its record size in bytes: small, so that a write of some kilobytes touches more than one block.
-pub const RECORD: usize = 8192;
-
 /// A path of at most one folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub &'static str);
@@ -142,6 +142,16 @@ pub enum Operation {
     Rollback,
     /// `zpool trim`, to its end.
     Trim,
+    /// So many bytes of the volume from an offset on.
+    WriteVolume(usize, usize),
+    /// The same, stable when it is over.
+    StableVolume(usize, usize),
+    /// So many bytes of the volume from an offset on are discarded.
+    ClearVolume(usize, usize),
+    /// `fsync` of the volume.
+    FsyncVolume,
+    /// `zfs set volsize=`.
+    ResizeVolume(usize),
 }
 
 /// The attribute's name.
@@ -152,28 +162,6 @@ const COMPRESSION: &str = "gzip-1";
 const LEAVES_WITHIN: usize = 1000;
 const MODE: u32 = 0o600;
 const TARGET: &[u8] = b"A/bar";
-
-/// Bytes that tell where they belong and who wrote them; they do not compress to nothing.
-fn bytes(salt: u64, offset: usize, length: usize) -> Vec<u8> {
-    let at = |index: usize| {
-        let mixed = (index as u64 / 8 + 1).wrapping_mul(salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        mixed.rotate_left(23).to_le_bytes()[index % 8]
-    };
-    (offset..offset + length).map(at).collect()
-}
-
-/// The smallest pieces of a write that can be lost one by one: those within one block.
-fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut at = 0;
-    while at < data.len() {
-        let length = (RECORD - (offset + at) % RECORD).min(data.len() - at);
-        steps.push(Step::Write(node, offset + at, data[at..at + length].to_vec()));
-        at += length;
-    }
-    debug_assert_eq!(at, data.len(), "the pieces are the whole");
-    steps
-}
 
 /// Adds the spare disk to the pool.
 async fn add(pool: &Arc<Pool>, spare: usize, vdev: fn(PathBuf) -> VdevRequest) -> Result<(), String> {
@@ -305,17 +293,17 @@ impl Operation {
             }
             Self::Append(name, length) => {
                 let (node, size) = file(name)?;
-                Some(pieces(node, size, &self.data(index, size, length)))
+                Some(pieces(|at, data| Step::Write(node, at, data), size, &self.data(index, size, length)))
             }
             Self::Overwrite(name, offset, length) => {
                 let (node, _) = file(name)?;
-                Some(pieces(node, offset, &self.data(index, offset, length)))
+                Some(pieces(|at, data| Step::Write(node, at, data), offset, &self.data(index, offset, length)))
             }
             Self::Truncate(name, size) => Some(vec![Step::Truncate(file(name)?.0, size)]),
             Self::Punch(name, offset, length) => {
                 let (node, size) = file(name)?;
                 let end = size.min(offset + length);
-                (offset < end).then(|| pieces(node, offset, &vec![0; end - offset]))
+                (offset < end).then(|| pieces(|at, data| Step::Write(node, at, data), offset, &vec![0; end - offset]))
             }
             Self::Rename(from, to) => {
                 let (from, to) = (from.place(model)?, to.place(model)?);
@@ -347,7 +335,33 @@ impl Operation {
             Self::AddLog => model.has_spare().then(|| vec![Step::Log(true)]),
             Self::RemoveLog => model.has_log().then(|| vec![Step::Log(false)]),
             Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
+            other if other.is_of_volume() => other.plan_volume(index, model),
             other => other.plan_branch(index, model).map(|step| vec![step]),
+        }
+    }
+
+    /// Whether it is done to the volume.
+    fn is_of_volume(self) -> bool {
+        matches!(
+            self,
+            Self::WriteVolume(..)
+                | Self::StableVolume(..)
+                | Self::ClearVolume(..)
+                | Self::FsyncVolume
+                | Self::ResizeVolume(_)
+        )
+    }
+
+    /// As [`plan`](Self::plan), for what is done to the volume.
+    fn plan_volume(self, index: usize, model: &Model) -> Option<Vec<Step>> {
+        match self {
+            Self::WriteVolume(offset, length) | Self::StableVolume(offset, length) => {
+                let fits = offset + length <= model.volume().len();
+                fits.then(|| pieces(Step::WriteVolume, offset, &self.data(index, offset, length)))
+            }
+            Self::ClearVolume(offset, length) => Some(vec![Step::ClearVolume(offset, length)]),
+            Self::ResizeVolume(size) => Some(vec![Step::ResizeVolume(size)]),
+            _ => Some(Vec::new()),
         }
     }
 
@@ -386,11 +400,20 @@ impl Operation {
     ///
     /// # Errors
     /// What the engine said.
-    pub async fn run(self, index: usize, pool: &Arc<Pool>, zpl: &mut Arc<Zpl>, spare: usize) -> Result<(), String> {
-        if let Self::Rollback = self {
-            return rollback(pool, zpl).await;
+    pub async fn run(self, index: usize, on: &mut Served, spare: usize) -> Result<(), String> {
+        let Served { pool, zpl, volume } = on;
+        match self {
+            Self::Rollback => rollback(pool, zpl).await,
+            Self::WriteVolume(offset, length) => volume.write(offset, &self.data(index, offset, length)).await,
+            Self::StableVolume(offset, length) => {
+                volume.write(offset, &self.data(index, offset, length)).await?;
+                volume.fsync().await
+            }
+            Self::ClearVolume(offset, length) => volume.clear(offset, length).await,
+            Self::FsyncVolume => volume.fsync().await,
+            Self::ResizeVolume(size) => volume::resize(pool, size).await,
+            other => other.run_mounted(index, pool, zpl, spare).await,
         }
-        self.run_mounted(index, pool, zpl, spare).await
     }
 
     /// Does it while the file system stays mounted.
@@ -509,6 +532,7 @@ impl Operation {
                 | Self::Promote(_)
                 | Self::Rollback
                 | Self::Trim
+                | Self::ResizeVolume(_)
         )
     }
 
@@ -564,7 +588,21 @@ impl Operation {
             Self::Promote(FILESYSTEM),
             Self::Rollback,
             Self::Trim,
+            Self::WriteVolume(5000, 12_000),
+            Self::StableVolume(30_000, 9000),
+            Self::ClearVolume(4000, 20_000),
+            Self::FsyncVolume,
+            Self::ResizeVolume(24 << 10),
+            Self::ResizeVolume(80 << 10),
         ]
+    }
+
+    /// What makes stable what this operation changed; none for the pool's operations, and what changes names alone.
+    pub fn keeper(self) -> Option<Self> {
+        match self {
+            Self::WriteVolume(..) | Self::ClearVolume(..) => Some(Self::FsyncVolume),
+            other => other.file().map(Self::Fsync),
+        }
     }
 
     /// The file that is another one afterwards, under the name that it has then; none for folders, names that go, and
@@ -602,7 +640,12 @@ impl Operation {
             | Self::DestroyClone(_)
             | Self::Promote(_)
             | Self::Rollback
-            | Self::Trim => None,
+            | Self::Trim
+            | Self::WriteVolume(..)
+            | Self::StableVolume(..)
+            | Self::ClearVolume(..)
+            | Self::FsyncVolume
+            | Self::ResizeVolume(_) => None,
         }
     }
 
@@ -624,46 +667,7 @@ impl Operation {
             Self::Overwrite(top, 1000, 500),
             Self::Clone(CLONE),
             Self::WriteClone,
+            Self::WriteVolume(0, 45_000),
         ]
-    }
-}
-
-impl std::fmt::Display for Operation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plain = |f: &mut std::fmt::Formatter<'_>, verb: &str| f.write_str(verb);
-        match self {
-            Self::Create(name) => write!(f, "create {}", name.0),
-            Self::Mkdir(name) => write!(f, "mkdir {}", name.0),
-            Self::Rmdir(name) => write!(f, "rmdir {}", name.0),
-            Self::Symlink(name) => write!(f, "symlink {}", name.0),
-            Self::Append(name, length) => write!(f, "append {} {length}", name.0),
-            Self::Overwrite(name, offset, length) => write!(f, "overwrite {} {offset} {length}", name.0),
-            Self::Truncate(name, size) => write!(f, "truncate {} {size}", name.0),
-            Self::Punch(name, offset, length) => write!(f, "punch {} {offset} {length}", name.0),
-            Self::Rename(from, to) => write!(f, "rename {} {}", from.0, to.0),
-            Self::Link(name, to) => write!(f, "link {} {}", name.0, to.0),
-            Self::Unlink(name) => write!(f, "unlink {}", name.0),
-            Self::SetXattr(name, length) => write!(f, "setxattr {} {length}", name.0),
-            Self::RemoveXattr(name) => write!(f, "removexattr {}", name.0),
-            Self::Chmod(name) => write!(f, "chmod {}", name.0),
-            Self::Fsync(name) => write!(f, "fsync {}", name.0),
-            Self::Sync => plain(f, "sync"),
-            Self::SetProperty => plain(f, "set-property"),
-            Self::CreateDataset => plain(f, "create-dataset"),
-            Self::DestroyDataset => plain(f, "destroy-dataset"),
-            Self::AddVdev => plain(f, "add-vdev"),
-            Self::AddLog => plain(f, "add-log"),
-            Self::RemoveLog => plain(f, "remove-log"),
-            Self::Replace => plain(f, "replace"),
-            Self::Scrub => plain(f, "scrub"),
-            Self::Snapshot(name) => write!(f, "snapshot {name}"),
-            Self::DestroySnapshot(name) => write!(f, "destroy-snapshot {name}"),
-            Self::Clone(name) => write!(f, "clone {name}"),
-            Self::WriteClone => plain(f, "write-clone"),
-            Self::DestroyClone(name) => write!(f, "destroy-clone {name}"),
-            Self::Promote(name) => write!(f, "promote {name}"),
-            Self::Rollback => plain(f, "rollback"),
-            Self::Trim => plain(f, "trim"),
-        }
     }
 }

@@ -91,9 +91,7 @@ pub fn all(length: usize) -> Vec<Vec<Operation>> {
 /// file and those that change none come in turn, and of the latter the pool's own before those that change folders,
 /// because different bugs live in them.
 pub fn each_kept() -> Vec<Vec<Operation>> {
-    let kept = |operation: Operation| {
-        std::iter::once(operation).chain(operation.file().map(Operation::Fsync)).collect::<Vec<_>>()
-    };
+    let kept = |operation: Operation| std::iter::once(operation).chain(operation.keeper()).collect::<Vec<_>>();
     let (files, others): (Vec<_>, Vec<_>) = Operation::all().into_iter().partition(|op| op.file().is_some());
     let mut operations = Vec::new();
     for index in 0..files.len().max(others.len()) {

@@ -74,7 +74,7 @@ impl Steps {
 
 /// The streams of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub struct Streams {
     streams: [Stream; STREAMS],
     clock: u64,
     steps: Steps,

@@ -1,4 +1,4 @@
-//! Locks on byte ranges of one file: readers share, a writer excludes whoever overlaps (`module/zfs/zfs_rlock.c`).
+//! Locks on byte ranges of one object: readers share, a writer excludes whoever overlaps (`module/zfs/zfs_rlock.c`).
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -17,16 +17,16 @@ struct Inner {
     next_id: u64,
 }
 
-/// The locked ranges of one file.
+/// The locked ranges of one object.
 #[derive(Debug, Default)]
-pub(crate) struct RangeLock {
+pub struct RangeLock {
     inner: Mutex<Inner>,
     freed: Notify,
 }
 
 /// A locked range; dropping it unlocks.
 #[derive(Debug)]
-pub(crate) struct RangeGuard<'a> {
+pub struct RangeGuard<'a> {
     lock: &'a RangeLock,
     id: u64,
 }

@@ -8,7 +8,7 @@ const NEAR: u64 = 8 << 20;
 
 /// Where the latest writes to a file led.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
+pub struct Run {
     /// Where the next write is expected, in bytes.
     next: u64,
     /// Bytes written on the way there.

@@ -1,0 +1,104 @@
+//! The volume of a workload: open, with its log replayed, as long as the file system is mounted.
+
+use std::sync::{Arc, Weak};
+
+use futures::future::BoxFuture;
+use platter_api::request::Setting;
+use platter_dsl::volume::{OpenVolume, Server};
+use platter_spa::Pool;
+use platter_zvol::{Keeper, OpenOptions, UnlimitedSpace};
+
+use super::model::VOLUME;
+
+fn text(error: impl std::fmt::Display) -> String {
+    format!("{VOLUME}: {error}")
+}
+
+/// See the module text.
+pub struct Volume {
+    volume: Arc<platter_zvol::Volume>,
+    open: OpenVolume,
+    /// Told of new sizes.
+    _serving: Arc<Serving>,
+}
+
+struct Serving(Arc<platter_zvol::Volume>);
+
+impl Server for Serving {
+    fn resized(&self, size: u64) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.set_size(size))
+    }
+
+    fn set_read_only(&self, read_only: bool) {
+        self.0.set_read_only(read_only);
+    }
+}
+
+/// Gives it another size.
+///
+/// # Errors
+/// What the engine said.
+pub async fn resize(pool: &Arc<Pool>, size: usize) -> Result<(), String> {
+    let setting = [("volsize".to_owned(), Setting::Value(size.to_string()))];
+    pool.dsl().set_dataset_properties(VOLUME, &setting).await.map_err(text)
+}
+
+impl Volume {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn open(pool: &Arc<Pool>) -> Result<Self, String> {
+        let open = pool.dsl().open_volume(VOLUME).await.map_err(text)?;
+        let options = OpenOptions { read_only: false, log: open.log.clone(), space: Arc::new(UnlimitedSpace) };
+        let volume = platter_zvol::Volume::open(open.objset.clone(), options).await.map_err(text)?;
+        let serving = Arc::new(Serving(volume.clone()));
+        let server: Weak<dyn Server> = Arc::downgrade(&serving) as _;
+        open.served_by(server);
+        Ok(Self { volume, open, _serving: serving })
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn close(self, pool: &Arc<Pool>) -> Result<(), String> {
+        let Self { volume, open, _serving } = self;
+        drop((volume, _serving));
+        pool.dsl().close_volume(open).await.map_err(text)
+    }
+
+    /// Everything in it.
+    ///
+    /// # Errors
+    /// What could not be read.
+    pub async fn read(&self) -> Result<Vec<u8>, String> {
+        let pieces = self.volume.read(0, self.volume.size(), Keeper::Nobody).await.map_err(text)?;
+        Ok(pieces.iter().flat_map(|piece| piece.to_vec()).collect())
+    }
+
+    /// Writes.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn write(&self, offset: usize, data: &[u8]) -> Result<(), String> {
+        let written = self.volume.write(offset as u64, data, Keeper::Nobody).await.map_err(text)?;
+        if written == data.len() { Ok(()) } else { Err(text(format!("{written} bytes written"))) }
+    }
+
+    /// Discards.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn clear(&self, offset: usize, length: usize) -> Result<(), String> {
+        self.volume.clear(offset as u64, length as u64).await.map_err(text)
+    }
+
+    /// Makes everything written stable.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn fsync(&self) -> Result<(), String> {
+        self.volume.fsync().await.map_err(text)
+    }
+}
