@@ -160,13 +160,20 @@ impl Replication {
         let there = if exists { Some(target.points(false)?) } else { None };
         let steps = plan(&points, there.as_deref(), self.arguments.force);
         let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
+        let snapshot = |name: &str| points.iter().find(|point| point.name == name);
         for step in &steps {
             bytes += self.send(source, target, step)?;
+            // At once: the snapshot itself may be gone before the next step is over.
+            if let Some(sent) = snapshot(step.to()) {
+                self.keep_bookmark(source, sent)?;
+            }
         }
         let newest = points.iter().rev().find(|point| point.name.starts_with('@'));
-        if let Some(newest) = newest.filter(|_| bytes > 0) {
-            self.keep_bookmark(source, &points, newest)?;
-            if self.arguments.snapshot {
+        if let Some(newest) = newest {
+            if steps.is_empty() {
+                self.keep_bookmark(source, newest)?;
+            }
+            if self.arguments.snapshot && bytes > 0 {
                 self.forget_older(source, target, newest)?;
             }
         }
@@ -256,9 +263,10 @@ impl Replication {
     }
 
     /// A bookmark of what the target has, in place of the one before.
-    fn keep_bookmark(&self, source: &End, points: &[Point], newest: &Point) -> Result<(), String> {
-        let own = newest.name.trim_start_matches('@');
-        let name = format!("{}{}{own}", source.dataset, self.bookmark);
+    fn keep_bookmark(&self, source: &End, newest: &Point) -> Result<(), String> {
+        let points = source.points(true)?;
+        // By guid: a snapshot may be renamed, and another one get its name.
+        let name = format!("{}{}{:x}", source.dataset, self.bookmark, newest.guid);
         let snapshot = format!("{}{}", source.dataset, newest.name);
         let is_there = points.iter().any(|point| format!("{}{}", source.dataset, point.name) == name);
         if !is_there && let Err(problem) = source.ask(&["bookmark", &snapshot, &name]) {

@@ -18,9 +18,11 @@ pub fn next(schedule: &Schedule, now: Moment) -> Option<Moment> {
     schedule.rules.iter().filter_map(|rule| Slot::at(rule.frequency, now)?.end()).min()
 }
 
-/// Those of `existing` that are more than the schedule keeps, the oldest first.
-pub fn surplus<'a>(schedule: &Schedule, existing: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+/// Those of `existing` that are more than the schedule keeps, the oldest first. One of a time that has not come yet was
+/// made while the clock was wrong: it counts for nothing until then, and stays.
+pub fn surplus<'a>(schedule: &Schedule, now: Moment, existing: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut ours: Vec<Slot> = existing.into_iter().filter_map(Slot::named).collect();
+    ours.retain(|slot| slot.begin <= now);
     ours.sort();
     let mut surplus = Vec::new();
     for rule in &schedule.rules {
@@ -46,7 +48,7 @@ mod tests {
             let new = due(&schedule, Moment(now), there.iter().map(String::as_str));
             made += new.len();
             there.extend(new);
-            let gone = surplus(&schedule, there.iter().map(String::as_str));
+            let gone = surplus(&schedule, Moment(now), there.iter().map(String::as_str));
             there.retain(|name| !gone.contains(name));
             assert!(next(&schedule, Moment(now)).unwrap() > Moment(now));
         }
@@ -55,5 +57,12 @@ mod tests {
         assert_eq!((kept("_10s"), kept("_hourly"), kept("mine"), kept("_daily")), (3, 2, 1, 1));
         assert!(due(&schedule, Moment(1_700_010_799), there.iter().map(String::as_str)).is_empty());
         assert!(due(&Schedule::default(), Moment(0), []).is_empty());
+    }
+
+    #[test]
+    fn what_a_wrong_clock_has_made_takes_nobodys_place() {
+        let schedule = Schedule::parse("hourly:1").unwrap();
+        let there = ["auto_2030-01-01T00:00:00Z_hourly", "auto_2023-11-14T22:00:00Z_hourly"];
+        assert_eq!(surplus(&schedule, Moment(1_700_000_000), there), [""; 0]);
     }
 }

@@ -23,6 +23,8 @@ use crate::machine::now_seconds;
 
 /// The longest until properties and pools are looked at again.
 const LOOK: Duration = Duration::from_secs(5);
+/// Seconds until what failed is tried again.
+const TRY_AGAIN: u64 = 60;
 
 /// A data set that is to be looked after, with its own snapshots by their names behind the @.
 struct Due {
@@ -130,11 +132,11 @@ impl Daemon {
             }
         }
         for one in &mut all {
+            // Also where none can be taken: it may be for those that are too many.
             if one.prunes
-                && one.problem.is_none()
-                && let Err(reason) = self.prune(pool, one).await
+                && let Err(reason) = self.prune(pool, one, now).await
             {
-                one.problem = Some(reason);
+                one.problem.get_or_insert(reason);
             }
         }
         self.note_schedules(all, now);
@@ -147,9 +149,9 @@ impl Daemon {
     }
 
     /// Destroys what is too many.
-    async fn prune(&self, pool: &Arc<dyn PoolHandle>, one: &Due) -> Result<(), String> {
+    async fn prune(&self, pool: &Arc<dyn PoolHandle>, one: &Due, now: Moment) -> Result<(), String> {
         let names = pool.snapshot_names(&one.dataset).await.map_err(|error| error.to_string())?;
-        let surplus = surplus(&one.schedule, own_names(&names));
+        let surplus = surplus(&one.schedule, now, own_names(&names));
         let destroy = async |which: String| {
             assert!(which.split(',').all(|name| Slot::named(name).is_some()), "nobody else's snapshots are destroyed");
             let call = DestroySnapshots { dataset: one.dataset.clone(), which, ..DestroySnapshots::default() };
@@ -171,8 +173,10 @@ impl Daemon {
     fn note_schedules(&self, all: Vec<Due>, now: Moment) {
         let mut known = self.schedules.kept.lock();
         for Due { dataset, schedule, text, received, prunes, problem } in all {
-            // What failed is tried again with the next slot, and a schedule of which nothing is due once it changes.
-            let until = next(&schedule, now).or(Some(Moment(now.0.saturating_add(86_400))));
+            // A schedule of which nothing is due is looked at again once it changes.
+            let later = |seconds: u64| Moment(now.0.saturating_add(seconds));
+            let next = next(&schedule, now).unwrap_or(later(86_400));
+            let until = Some(if problem.is_some() { next.min(later(TRY_AGAIN)) } else { next });
             let before = known.get(&dataset).and_then(|kept| kept.problem.clone());
             if let Some(problem) = problem.as_ref().filter(|problem| before.as_ref() != Some(problem)) {
                 tracing::warn!("'{dataset}': its scheduled snapshots: {problem}");

@@ -196,8 +196,10 @@ impl Daemon {
 
     /// `zfs send`.
     pub async fn send_stream(&self, call: &SendStream) -> Answer<SentStream> {
+        // Closed when it fails early, too: its other end would wait for ever.
+        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor)).transpose()?;
         if let Some(package) = &call.package {
-            return self.send_package(call, package).await;
+            return self.send_package(call, package, handed).await;
         }
         let (asked, mut request) = match &call.token {
             Some(token) => self.resumed(token).await?,
@@ -218,8 +220,7 @@ impl Daemon {
             estimate: sending.estimate(),
             ..SentStream::default()
         };
-        let Some(descriptor) = &call.descriptor else { return Ok(answer) };
-        let handed = self.handed(descriptor)?;
+        let Some(handed) = handed else { return Ok(answer) };
         let send = async |outlet: &mut Outlet| dsl.send(&sending, outlet).await;
         let sent = self.let_out(&request.snapshot, handed, send).await;
         answer.bytes = sent.map_err(|error| failed(&cannot_send(&request.snapshot), error))?;
@@ -251,7 +252,7 @@ impl Daemon {
     }
 
     /// `zfs send` of several snapshots, or with properties.
-    async fn send_package(&self, call: &SendStream, package: &Package) -> Answer<SentStream> {
+    async fn send_package(&self, call: &SendStream, package: &Package, handed: Option<Handed>) -> Answer<SentStream> {
         let (_, dsl) = self.streaming(&call.snapshot)?;
         let what = cannot_send(&call.snapshot);
         let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
@@ -290,8 +291,7 @@ impl Daemon {
             parts,
             warnings: found.warnings.clone(),
         };
-        let Some(descriptor) = &call.descriptor else { return Ok(answer) };
-        let handed = self.handed(descriptor)?;
+        let Some(handed) = handed else { return Ok(answer) };
         let send = async |outlet: &mut Outlet| {
             let header = found.header();
             let mut bytes = header.len() as u64;

@@ -263,7 +263,6 @@ fn properties_without_effect_are_refused_and_the_others_reach_the_disk() {
     lab.create("", "tank", "d0");
     for (property, value) in [
         ("nbmand", "on"),
-        ("volmode", "dev"),
         ("special_small_blocks", "4096"),
         ("secondarycache", "none"),
         ("utf8only", "on"),

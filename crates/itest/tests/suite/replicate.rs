@@ -59,6 +59,12 @@ fn a_copy_is_kept_up_to_date() {
     replicate(&lab, "-rF --limit 20M tank/a copy/second").ok();
     assert_eq!((bookmarks(&lab, "tank/a"), snapshots(&lab, "copy/second")), (2, vec!["s3".into(), "s4".into()]));
 
+    // What the target has already from elsewhere is noted, too.
+    let zfs = format!("{} zfs", binary().display());
+    lab.run("sh", ["-c", &format!("{zfs} send tank/a@s4 | {zfs} receive -u copy/third")]).ok();
+    replicate(&lab, "tank/a copy/third").ok().says("nothing new");
+    assert_eq!(bookmarks(&lab, "tank/a"), 3);
+
     // With -s it makes one, and keeps only the newest at both ends.
     for seed in 6..9 {
         write(&lab, "tank/a", seed);

@@ -511,3 +511,16 @@ fn zfs_fuse_and_platter_exchange_streams() {
         zdb::assert_clean(&lab.dev(), pool);
     }
 }
+
+/// Who reads the pipe hears that nothing comes: it waited for ever.
+#[test]
+fn a_send_that_fails_closes_its_pipe() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.zfs("snapshot tank@a").ok();
+    for words in ["tank@nope", "-i @nope tank@a", "-I @nope tank@a", "-R tank@nope", "-p -i @nope tank@a"] {
+        let run = sh(&lab, &format!("zfs send {words} | timeout 30 cat")).ok();
+        assert_eq!(run.stdout, "", "{words}");
+    }
+}
