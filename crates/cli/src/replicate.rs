@@ -9,7 +9,7 @@ mod plan;
 mod pump;
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use platter_api::numbers;
 use platter_api::schedule::Frequency;
@@ -17,7 +17,7 @@ use platter_api::schedule::Frequency;
 use crate::nice;
 use crate::out::outln;
 use ends::End;
-use plan::{Obstacle, Point, Step, plan};
+use plan::{Obstacle, Point, Step, base, plan};
 
 /// Words of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -141,9 +141,7 @@ impl Replication {
     }
 
     fn take_snapshot(&self, source: &End) -> Result<(), String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?;
-        let time = chrono::DateTime::from_timestamp(now.as_secs() as i64, now.subsec_nanos()).unwrap_or_default();
-        let name = format!("{}{MADE}{}", source.dataset, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"));
+        let name = format!("{}{MADE}{}", source.dataset, chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ"));
         let words: &[&str] = if self.arguments.recursive { &["snapshot", "-r", &name] } else { &["snapshot", &name] };
         source.ask(words).map(drop)
     }
@@ -152,12 +150,13 @@ impl Replication {
     fn dataset(&self, source: &End, target: &End) -> Result<(), String> {
         let began = Instant::now();
         let mut bytes = 0;
-        let exists = !target.datasets(false)?.is_empty();
-        if exists {
+        let exists = || Ok::<_, String>(!target.datasets(false)?.is_empty());
+        if exists()? {
             bytes += self.resume(source, target)?;
         }
         let points = source.points(true)?;
-        let there = if exists { Some(target.points(false)?) } else { None };
+        // Asked again: a first copy that could not go on was given up, and is gone.
+        let there = if exists()? { Some(target.points(false)?) } else { None };
         let steps = plan(&points, there.as_deref(), self.arguments.force);
         let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
         let snapshot = |name: &str| points.iter().find(|point| point.name == name);
@@ -168,14 +167,14 @@ impl Replication {
                 self.keep_bookmark(source, sent)?;
             }
         }
+        if let (true, Some(there)) = (steps.is_empty(), &there)
+            && let Some(base) = base(&points, there)
+        {
+            self.keep_bookmark(source, base)?;
+        }
         let newest = points.iter().rev().find(|point| point.name.starts_with('@'));
-        if let Some(newest) = newest {
-            if steps.is_empty() {
-                self.keep_bookmark(source, newest)?;
-            }
-            if self.arguments.snapshot && bytes > 0 {
-                self.forget_older(source, target, newest)?;
-            }
+        if let Some(newest) = newest.filter(|_| self.arguments.snapshot && bytes > 0) {
+            self.forget_older(source, target, newest)?;
         }
         if !self.arguments.quiet {
             let seconds = began.elapsed().as_secs_f64();
@@ -266,10 +265,10 @@ impl Replication {
     fn keep_bookmark(&self, source: &End, newest: &Point) -> Result<(), String> {
         let points = source.points(true)?;
         // By guid: a snapshot may be renamed, and another one get its name.
-        let name = format!("{}{}{:x}", source.dataset, self.bookmark, newest.guid);
-        let snapshot = format!("{}{}", source.dataset, newest.name);
-        let is_there = points.iter().any(|point| format!("{}{}", source.dataset, point.name) == name);
-        if !is_there && let Err(problem) = source.ask(&["bookmark", &snapshot, &name]) {
+        let own = format!("{}{:x}", self.bookmark, newest.guid);
+        let full_name = |own: &str| format!("{}{own}", source.dataset);
+        let is_there = points.iter().any(|point| point.name == own);
+        if !is_there && let Err(problem) = source.ask(&["bookmark", &full_name(&newest.name), &full_name(&own)]) {
             // A pool without the feature has none: its snapshots are what both have.
             return if problem.contains("not supported") || problem.contains("must be upgraded") {
                 Ok(())
@@ -277,11 +276,8 @@ impl Replication {
                 Err(problem)
             };
         }
-        for old in points.iter().filter(|point| point.name.starts_with(&self.bookmark)) {
-            let old = format!("{}{}", source.dataset, old.name);
-            if old != name {
-                source.ask(&["destroy", &old])?;
-            }
+        for old in points.iter().filter(|point| point.name.starts_with(&self.bookmark) && point.name != own) {
+            source.ask(&["destroy", &full_name(&old.name)])?;
         }
         Ok(())
     }

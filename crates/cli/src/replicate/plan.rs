@@ -51,6 +51,23 @@ pub enum Obstacle {
     Diverged(String),
 }
 
+/// Where what both have ends: places in `target` and in `source`, there a snapshot rather than its bookmark.
+fn last_in_common(source: &[Point], target: &[Point]) -> Option<(usize, usize)> {
+    let of_guid = |guid: u64| {
+        let found = |is_snapshot: bool| {
+            source.iter().position(|point| point.guid == guid && point.is_snapshot() == is_snapshot)
+        };
+        found(true).or_else(|| found(false))
+    };
+    target.iter().enumerate().rev().find_map(|(at, point)| of_guid(point.guid).map(|from| (at, from)))
+}
+
+/// The snapshot of the source that the target has and nothing newer of; none where only a bookmark of it is left.
+pub fn base<'a>(source: &'a [Point], target: &[Point]) -> Option<&'a Point> {
+    let (_, at) = last_in_common(source, target)?;
+    Some(&source[at]).filter(|point| point.is_snapshot())
+}
+
 /// The streams that bring the target to the newest snapshot; both lists the oldest first, `target` only snapshots and
 /// `None` when it does not exist. With `force` the target gives up what is newer there.
 ///
@@ -66,17 +83,10 @@ pub fn plan(source: &[Point], target: Option<&[Point]>, force: bool) -> Result<V
         }
         return Ok(steps);
     };
-    let of_guid = |guid: u64| {
-        let found = |is_snapshot: bool| {
-            source.iter().position(|point| point.guid == guid && point.is_snapshot() == is_snapshot)
-        };
-        found(true).or_else(|| found(false))
-    };
-    let common = target.iter().rposition(|point| of_guid(point.guid).is_some()).ok_or(Obstacle::NothingInCommon)?;
+    let (common, at) = last_in_common(source, target).ok_or(Obstacle::NothingInCommon)?;
     if let Some(newer) = target.get(common + 1).filter(|_| !force) {
         return Err(Obstacle::Diverged(newer.name.clone()));
     }
-    let at = of_guid(target[common].guid).ok_or(Obstacle::NothingInCommon)?;
     let base = &source[at];
     if base.guid == newest.guid {
         return Ok(Vec::new());
@@ -125,6 +135,15 @@ mod tests {
         assert_eq!(steps("#1 @3", Some("@1"), false).unwrap(), "-i #1 @3");
         assert_eq!(steps("#2 @2 @3", Some("@2"), false).unwrap(), "-I @2 @3", "a snapshot rather than its bookmark");
         assert_eq!(steps("@1 #2", Some("@1 @2"), false).unwrap(), "", "the target has what is newer, but gone here");
+    }
+
+    #[test]
+    fn a_bookmark_of_what_is_gone_is_not_given_up_for_an_older_snapshot() {
+        let found = |source: &str, target: &str| base(&points(source), &points(target)).map(|point| point.name.clone());
+        assert_eq!(found("@1 @2", "@1 @2"), Some("@2".into()));
+        assert_eq!(found("@1 #2", "@1 @2"), None);
+        assert_eq!(found("@1 #2 @2", "@1 @2"), Some("@2".into()));
+        assert_eq!(found("@1", "@7"), None);
     }
 
     #[test]
