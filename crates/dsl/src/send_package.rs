@@ -228,18 +228,18 @@ impl DslPool {
             true => self.names_under(&request.dataset)?,
             false => vec![request.dataset.clone()],
         };
-        let is_left_out = |name: &str| {
+        let is_under_one = |name: &str, above: &[String]| {
             let under = |above: &String| {
                 name.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            request.without.iter().any(under)
+            above.iter().any(under)
         };
-        names.retain(|name| !is_left_out(name));
+        names.retain(|name| !is_under_one(name, &request.without));
         let (mut fss, mut parts, mut warnings) = (NvList::new(), Vec::new(), Vec::new());
         let mut from_guids: BTreeMap<String, Guid> = BTreeMap::new();
         let mut skipped: Vec<String> = Vec::new();
         for name in names {
-            if skipped.iter().any(|above| name.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))) {
+            if is_under_one(&name, &skipped) {
                 continue;
             }
             let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use platter_api::numbers;
 use platter_api::request::{NewVolume, Setting};
-use platter_dmu::zap::{NewZap, Zap};
+use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
 use platter_ondisk::features::Feature;
@@ -25,6 +25,7 @@ use crate::dataset::Dataset;
 use crate::dataset_report;
 use crate::error::{PoolError, Result};
 use crate::inheritance::number;
+use crate::mos;
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
 pub use crate::volume_server::Server;
@@ -152,15 +153,7 @@ pub fn reservation(dsl: &DslPool, shape: Shape, copies: u64) -> u64 {
 /// Out of space, device errors.
 pub async fn fill(os: &Arc<Objset>, tx: &Tx, shape: Shape, salt: u64) -> platter_zio::Result<()> {
     os.claim(tx, ObjectId(DATA_OBJECT), NewDnode::plain(ObjectType::ZVOL, shape.block_size as u32)).await?;
-    let properties = NewZap {
-        object_type: ObjectType::ZVOL_PROP,
-        normalization: 0,
-        flags: 0,
-        bonus_type: ObjectType::NONE,
-        bonus_length: 0,
-        dnode_size: 0,
-        salt,
-    };
+    let properties = mos::new_zap(ObjectType::ZVOL_PROP, salt);
     let zap = Zap::create(os, tx, Some(ObjectId(PROPERTIES_OBJECT)), properties).await?;
     zap.put_u64(tx, SIZE.as_bytes(), shape.size).await
 }

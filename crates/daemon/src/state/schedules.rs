@@ -16,6 +16,7 @@ use platter_api::snapshots::{DestroySnapshots, TakeSnapshots};
 use platter_dsl::inheritance::InForce;
 use platter_schedule::{Moment, Slot, due, next, surplus};
 
+use super::mounts::{is_under, pool_of};
 use super::schedule_notes::Kept;
 use super::{Answer, Daemon};
 use crate::engine::PoolHandle;
@@ -40,6 +41,11 @@ fn own_names(names: &[String]) -> impl Iterator<Item = &str> {
     names.iter().filter_map(|name| Some(name.split_once('@')?.1))
 }
 
+/// Data sets of which all that is taken stays.
+fn unpruned(pool: &Arc<dyn PoolHandle>) -> BTreeSet<String> {
+    pool.in_force(PRUNE).into_iter().filter(|prune| prune.value == "off").map(|prune| prune.dataset).collect()
+}
+
 /// Looks after schedules for as long as the daemon lives.
 async fn keep(daemon: Weak<Daemon>) {
     loop {
@@ -60,32 +66,34 @@ impl Daemon {
     /// Has every pool looked after that is not at it already; answers when to look again.
     fn begin_schedules(self: &Arc<Self>) -> Duration {
         let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
-        let now = Moment(now_seconds());
+        let (now, mut live) = (Moment(now_seconds()), BTreeSet::new());
         for (name, pool) in pools {
+            let in_force = pool.in_force(SNAP);
+            live.extend(in_force.iter().map(|one| one.dataset.clone()));
             let waits = pool.is_suspended() || self.silent_device(&name).is_some();
-            if waits || pool.in_force(SNAP).is_empty() || !self.schedules.busy.lock().insert(name.clone()) {
+            if waits || in_force.is_empty() || !self.schedules.busy.lock().insert(name.clone()) {
                 continue;
             }
             let daemon = self.clone();
             tokio::spawn(async move {
-                daemon.keep_schedules_of(&pool, now).await;
+                daemon.keep_schedules_of(&pool, in_force, now).await;
                 daemon.schedules.busy.lock().remove(&name);
             });
         }
+        // Of others nothing is due any more.
+        self.schedules.kept.lock().retain(|dataset, _| live.contains(dataset));
         let soonest = self.schedules.kept.lock().values().filter_map(|kept| kept.until).min();
         let wait = soonest.map_or(LOOK, |soonest| Duration::from_secs(soonest.0.saturating_sub(now.0)));
         wait.clamp(Duration::from_secs(1), LOOK)
     }
 
     /// The data sets of a pool of which something may be due, or whose schedule is another one.
-    fn data_sets_due(&self, pool: &Arc<dyn PoolHandle>, now: Moment) -> Vec<Due> {
-        let no_pruning: BTreeSet<String> =
-            pool.in_force(PRUNE).into_iter().filter(|prune| prune.value == "off").map(|prune| prune.dataset).collect();
-        let mut known = self.schedules.kept.lock();
-        let (mut found, mut names) = (Vec::new(), BTreeSet::new());
-        for InForce { dataset, value, received } in pool.in_force(SNAP) {
-            names.insert(dataset.clone());
-            let prunes = !no_pruning.contains(&dataset);
+    fn data_sets_due(&self, pool: &Arc<dyn PoolHandle>, in_force: Vec<InForce>, now: Moment) -> Vec<Due> {
+        let unpruned = unpruned(pool);
+        let known = self.schedules.kept.lock();
+        let mut found = Vec::new();
+        for InForce { dataset, value, received } in in_force {
+            let prunes = !unpruned.contains(&dataset);
             let is_as_before = |kept: &Kept| {
                 let is_same = kept.schedule == value && kept.received == received && kept.prunes == prunes;
                 // A clock that was set back finds its slots again.
@@ -100,13 +108,11 @@ impl Daemon {
             };
             found.push(Due { dataset, schedule, text: value, received, prunes, problem });
         }
-        let pool = pool.name();
-        known.retain(|dataset, _| super::mounts::pool_of(dataset) != pool || names.contains(dataset));
         found
     }
 
-    async fn keep_schedules_of(&self, pool: &Arc<dyn PoolHandle>, now: Moment) {
-        let mut all = self.data_sets_due(pool, now);
+    async fn keep_schedules_of(&self, pool: &Arc<dyn PoolHandle>, in_force: Vec<InForce>, now: Moment) {
+        let mut all = self.data_sets_due(pool, in_force, now);
         let mut wanted: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, one) in all.iter_mut().enumerate() {
             match pool.snapshot_names(&one.dataset).await {
@@ -180,7 +186,7 @@ impl Daemon {
             let before = known.get(&dataset).and_then(|kept| kept.problem.clone());
             if let Some(problem) = problem.as_ref().filter(|problem| before.as_ref() != Some(problem)) {
                 tracing::warn!("'{dataset}': its scheduled snapshots: {problem}");
-                let pool = super::mounts::pool_of(&dataset);
+                let pool = pool_of(&dataset);
                 let text = format!("'{dataset}' does not get its snapshots: {problem}");
                 let action = "'platter schedule' shows all schedules.".to_owned();
                 self.tell_of_pool(pool, "sysevent.platter.schedule_failed", text, action);
@@ -194,25 +200,19 @@ impl Daemon {
         let mut pools: Vec<Arc<dyn PoolHandle>> = Vec::new();
         match &call.under {
             Some(name) => {
-                self.lineage_of(name).await?;
-                pools.push(self.pool_with(name)?);
+                let pool = self.pool_with(name)?;
+                self.data_sets(&pool, name, false).await?;
+                pools.push(pool);
             }
             None => pools.extend(self.pools.read().values().map(|entry| entry.pool.clone())),
         }
         let is_meant = |dataset: &str| match &call.under {
-            Some(top) => {
-                dataset.strip_prefix(top.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }
+            Some(top) => dataset == top || is_under(dataset, top),
             None => true,
         };
         let (mut reports, now) = (Vec::new(), Moment(now_seconds()));
         for pool in pools {
-            let off: Vec<String> = pool
-                .in_force(PRUNE)
-                .into_iter()
-                .filter(|prune| prune.value == "off")
-                .map(|prune| prune.dataset)
-                .collect();
+            let unpruned = unpruned(&pool);
             for InForce { dataset, value, received } in pool.in_force(SNAP) {
                 if !is_meant(&dataset) {
                     continue;
@@ -224,7 +224,7 @@ impl Daemon {
                 reports.push(ScheduleReport {
                     schedule: value,
                     received,
-                    prunes: !off.contains(&dataset),
+                    prunes: !unpruned.contains(&dataset),
                     kept: ours.len() as u64,
                     newest: ours.iter().max_by_key(|slot| slot.begin).map(Slot::to_string),
                     next: next(&schedule, now).filter(|_| !received).map(|next| next.0),
@@ -234,14 +234,5 @@ impl Daemon {
             }
         }
         Ok(reports)
-    }
-
-    async fn lineage_of(&self, name: &str) -> Answer<()> {
-        let pool = self.pool_with(name)?;
-        let names = pool.names_under(name).await;
-        match names {
-            Ok(names) if names.iter().any(|known| known == name) => Ok(()),
-            _ => Err(super::mounts::no_such_dataset(name)),
-        }
     }
 }

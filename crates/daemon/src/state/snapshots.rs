@@ -68,7 +68,12 @@ impl Daemon {
     }
 
     /// A data set and those below it, or it alone.
-    async fn data_sets(&self, pool: &Arc<dyn PoolHandle>, name: &str, recursive: bool) -> Answer<Vec<String>> {
+    pub(super) async fn data_sets(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        name: &str,
+        recursive: bool,
+    ) -> Answer<Vec<String>> {
         let names = pool.names_under(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         if names.is_empty() {
             return Err(no_such_dataset(name));
