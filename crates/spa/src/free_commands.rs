@@ -67,7 +67,8 @@ impl Wanted {
             Kind::Initialize => ("currently initializing", "there is no active initialization"),
         };
         let state = work.map(|work| work.state);
-        let is_running = work.is_some_and(|work| work.runner.is_some());
+        // A walk that has come to its end may not have been put away yet: `carry_out` waits for that.
+        let is_running = state == Some(Active) && work.is_some_and(|work| work.runner.is_some());
         match self.to {
             Some(Active | Complete) | None => is_running.then_some(under_way),
             Some(Canceled) => (!matches!(state, Some(Active | Suspended))).then_some(none),
@@ -140,9 +141,7 @@ async fn carry_out(core: &Arc<Core>, wanted: &Wanted, places: Vec<PlacedLeaf>) -
     let starts = wanted.to == Some(LeafWorkState::Active);
     assert!(!places.is_empty(), "a command does something");
     let keys: Vec<_> = places.iter().map(|place| (place.config.leaf_zap, wanted.kind)).collect();
-    if !starts {
-        stop(core, |key| keys.contains(&key)).await;
-    }
+    stop(core, |key| keys.contains(&key)).await;
     let change = |place: &PlacedLeaf| Change {
         leaf: place.config.guid,
         kind: wanted.kind,

@@ -12,6 +12,7 @@ use platter_api::request::{
 use platter_ondisk::Sectors;
 
 use crate::Pool;
+use crate::free_state::Kind;
 use crate::test_environment::environment;
 
 const SIZE: u64 = 128 << 20;
@@ -162,5 +163,31 @@ async fn what_was_initialized_can_be_forgotten() {
     assert_eq!(states(&pool, |vdev| vdev.initialize).await, [None]);
     let none = change(&pool, FreeWork::Initialize(InitializeAction::Cancel), &[]).await;
     assert!(none[0].ends_with("there is no active initialization"), "{none:?}");
+    pool.export().await.expect("exported");
+}
+
+/// A walk says that it is done a moment before it is put away; a command that comes between waits for that.
+#[tokio::test]
+async fn what_has_just_ended_is_not_under_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = make_files(folder.path(), 1);
+    let pool = create(vec![VdevRequest::Leaf(files[0].clone())]).await;
+    let next = [FreeWork::Initialize(InitializeAction::Uninitialize), INITIALIZE];
+    for next in next {
+        assert_eq!(change(&pool, INITIALIZE, &[]).await, [""; 0]);
+        until_done(&pool, |vdev| vdev.initialize).await;
+        let works = &pool.core.works;
+        let key = *works.known.lock().keys().find(|(_, kind)| *kind == Kind::Initialize).expect("it was begun");
+        while works.known.lock()[&key].runner.is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        works.known.lock().get_mut(&key).expect("it is known").runner = Some(u64::MAX);
+        let put_away = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            works.end(key, u64::MAX);
+        };
+        let (said, ()) = tokio::join!(change(&pool, next, &[]), put_away);
+        assert_eq!(said, [""; 0]);
+    }
     pool.export().await.expect("exported");
 }
