@@ -8,6 +8,9 @@
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
+#   make test-snapshots  11 000 random steps with snapshots, clones and promotions against kept copies: minutes
+#   make test-backup     sanoid, syncoid, zfs-auto-snapshot, go-zfs, zrepl and bzfs on our zfs, results compared with
+#                 judges/backup/expected.tsv; half an hour; BACKUP="program [test...]" for a part of it; needs root, go, pip
 #   make test-zts        OpenZFS's own test suite against ours, results compared with judges/zts/expected.tsv; over an hour;
 #                 ZTS="group [test...]..." for a part of it, ZTS_PROFILE=release for a binary with optimisation; needs root
 #   make test-zts-short  a part of it that takes two minutes
@@ -33,7 +36,8 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all dist demo check test test-big test-night test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
+.PHONY: all dist demo check test test-big test-night test-posix test-crash test-databases test-snapshots test-backup \
+	test-zts test-zts-short test-xfstests \
 	test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
@@ -90,6 +94,13 @@ test-night:
 test-crash:
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test crash -- --ignored --nocapture --test-threads=3
+
+test-snapshots:
+	$(CARGO) test --release --package platter-zpl --test suite -- --ignored --nocapture clones::
+
+test-backup:
+	$(CARGO) build --release --package platter
+	judges/backup/run.sh $(BACKUP)
 
 test-databases:
 	$(CARGO) build --release --package platter

@@ -77,6 +77,8 @@ inside() {
     done
     for i in 0 1 2 3 4 5 6 7 8 9; do mknod "$root/dev/loop$((ZTS_LOOPS + i))" b 7 $((ZTS_LOOPS + i)); done
     ln -s pts/ptmx "$root/dev/ptmx"
+    # Volumes are files of the daemon's own mount.
+    ln -s "/zts/lane$NUMBER/home/volumes" "$root/dev/zvol"
     ln -s /proc/self/fd "$root/dev/fd"
     for i in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${i%:*}" "$root/dev/${i#*:}"; done
     # The work folder as /zts. What a test must not change is read-only.

@@ -68,12 +68,7 @@ REFUSALS='( yet|not supported by platter|Linux has no zones|about NFSv4|keeps it
 
 function passed_over
 {
-	if [[ -z $REFUSAL ]]; then
-		case "$*" in
-		*testvol* | */vol* | *-vol* | *"-V "*) REFUSAL="(a volume)" ;;
-		*) return 1 ;;
-		esac
-	fi
+	[[ -n $REFUSAL ]] || return 1
 	_printline "NOTE: PASSED OVER: $* :: $REFUSAL"
 }
 

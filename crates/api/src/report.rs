@@ -398,6 +398,9 @@ pub struct DatasetReport {
     pub kind: DatasetKind,
     /// All native properties plus user properties. `mounted` is not among them (the daemon knows).
     pub properties: Properties,
+    /// Values that came with streams, also those that another one hides or that are not to have an effect here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub received: BTreeMap<String, PropertyValue>,
     /// Whether this version can mount it for writing; else the reason.
     pub read_only_reason: Option<String>,
 }

@@ -1,7 +1,5 @@
 //! The two tables of the commands: one row for each thing (`list`), one row for each property (`get`).
 
-use platter_api::report::PropertySource;
-
 use crate::paint::{Paint, paint};
 use crate::props::select::Wanted;
 use crate::props::{Shown, source_text, source_word};
@@ -147,6 +145,8 @@ pub struct GetRow {
     pub property: String,
     /// Value and source.
     pub shown: Shown,
+    /// The value that came with a stream.
+    pub received: Option<String>,
 }
 
 /// How `get` prints.
@@ -207,8 +207,7 @@ pub fn get(rows: &[GetRow], style: &GetStyle, least: GetWidths) -> String {
                     Field::Name => row.name.clone(),
                     Field::Property => row.property.clone(),
                     Field::Value => row.shown.value.clone(),
-                    Field::Received if row.shown.source == PropertySource::Received => row.shown.value.clone(),
-                    Field::Received => "-".to_owned(),
+                    Field::Received => row.received.clone().unwrap_or_else(|| "-".to_owned()),
                     Field::Source => source_text(&row.shown.source),
                 };
                 (text, width(*field), false)
@@ -223,9 +222,15 @@ pub fn get(rows: &[GetRow], style: &GetStyle, least: GetWidths) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use platter_api::report::PropertySource;
 
     fn row(property: &str, value: &str, source: PropertySource) -> GetRow {
-        GetRow { name: "tank".into(), property: property.into(), shown: Shown { value: value.into(), source } }
+        GetRow {
+            name: "tank".into(),
+            property: property.into(),
+            shown: Shown { value: value.into(), source },
+            received: None,
+        }
     }
 
     #[test]

@@ -8,15 +8,22 @@ use crate::session::{Done, Failure, Session, complain};
 pub struct Entry {
     name: &'static str,
     text: &'static str,
+    /// What follows where the usage is that of this command alone.
+    more: fn() -> String,
 }
 
 impl Entry {
     /// An empty line.
-    pub const GAP: Self = Self { name: "", text: "\n" };
+    pub const GAP: Self = Self { name: "", text: "\n", more: String::new };
 
     /// A command with its usage.
     pub const fn command(name: &'static str, text: &'static str) -> Self {
-        Self { name, text }
+        Self { name, text, more: String::new }
+    }
+
+    /// With more to say after its usage.
+    pub const fn with(self, more: fn() -> String) -> Self {
+        Self { more, ..self }
     }
 }
 
@@ -39,7 +46,7 @@ impl Usage {
         if let Some(name) = command
             && let Some(entry) = self.entries.iter().find(|entry| entry.name == name)
         {
-            return format!("usage:\n{}", entry.text);
+            return format!("usage:\n{}{}", entry.text, (entry.more)());
         }
         let mut text =
             format!("usage: {} command args ...\nwhere 'command' is one of the following:\n\n", self.program);
@@ -67,7 +74,7 @@ impl Usage {
                 return 0;
             }
             "-V" | "--version" => {
-                outln!("{}", version());
+                outln!("{}", version_lines());
                 return 0;
             }
             _ => {}
@@ -103,9 +110,17 @@ impl Usage {
     }
 }
 
-/// The version line.
-pub fn version() -> String {
-    format!("platter-{}", env!("CARGO_PKG_VERSION"))
+/// The release of OpenZFS whose commands these are: scripts decide by it what they can ask for.
+const LIKE_OPENZFS: &str = "2.3.2";
+
+/// The version, after the words that OpenZFS puts before it.
+pub fn version(part: &str) -> String {
+    format!("{part}-{LIKE_OPENZFS}-platter-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What `zpool version` and `zfs version` print: of the commands, and of what serves them.
+pub fn version_lines() -> String {
+    format!("{}\n{}", version("zfs"), version("zfs-kmod"))
 }
 
 fn wrapped(words: &[&str]) -> String {

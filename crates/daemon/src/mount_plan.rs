@@ -203,6 +203,7 @@ pub fn with_mountpoint(name: &str, mountpoint: Option<&str>) -> DatasetReport {
         name: name.to_owned(),
         kind: DatasetKind::Filesystem,
         properties: mountpoint.map(|value| ("mountpoint".to_owned(), property(value))).into_iter().collect(),
+        received: BTreeMap::new(),
         read_only_reason: None,
     }
 }
@@ -250,6 +251,7 @@ pub(crate) mod tests {
                     ((*name).to_owned(), Property { value, source: source.clone() })
                 })
                 .collect(),
+            received: BTreeMap::new(),
             read_only_reason: None,
         }
     }

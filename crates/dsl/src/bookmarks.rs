@@ -57,7 +57,13 @@ impl Bookmark {
         let kind = PropertyValue::Text(DatasetKind::Bookmark.name().into());
         properties.insert("type".into(), Property { value: kind, source: PropertySource::None });
         let name = format!("{dataset}#{}", self.name);
-        DatasetReport { name, kind: DatasetKind::Bookmark, properties, read_only_reason: None }
+        DatasetReport {
+            name,
+            kind: DatasetKind::Bookmark,
+            properties,
+            received: Default::default(),
+            read_only_reason: None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What `zfs list` and `zfs get` are told about a data set: its settings with their sources, its statistics, and the
 //! facts that its contents were made with (`dsl_dataset_stats`, `dsl_dir_stats`, `dsl_prop_get_all`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, Result};
@@ -16,7 +17,7 @@ use crate::inheritance::lookup;
 use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
 use crate::{effects, named_snapshot, resume_state, snapshots_changed, space};
-use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
+use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, find, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 
@@ -108,6 +109,17 @@ pub async fn all(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<Propert
     receiving(dsl, name, dataset, &mut properties).await?;
     user_properties(dsl, dataset, &mut properties);
     Ok(properties)
+}
+
+/// Of what is stored the values that came with streams.
+pub fn received(stored: &BTreeMap<String, StoredProperty>) -> BTreeMap<String, PropertyValue> {
+    let came = stored.iter().filter_map(|(key, value)| Some((key.strip_suffix(RECEIVED)?, value)));
+    came.filter_map(|(name, value)| match (find(name), value) {
+        (Some(native), _) => Some((name.to_owned(), shown(native, value))),
+        (None, StoredProperty::Text(text)) => Some((name.to_owned(), PropertyValue::Text(text.clone()))),
+        (None, StoredProperty::Number(_)) => None,
+    })
+    .collect()
 }
 
 /// What a receive that is not finished says of itself.

@@ -41,6 +41,7 @@ impl DslPool {
             name: name.to_owned(),
             kind: dataset.kind,
             properties: dataset_report::all(self, name, dataset).await?,
+            received: dataset_report::received(&dataset.dir.properties.read()),
             read_only_reason: self.read_only.then(|| "the pool is imported read-only".to_owned()),
         })
     }

@@ -13,7 +13,7 @@ use crate::effects;
 use crate::error::Result;
 use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{history, limits, space};
+use crate::{history, limits, space, version_limits};
 
 /// What of the list is stored: properties that this version knows and that can be set.
 pub fn usable(list: &NvList, without: &BTreeSet<String>) -> Vec<(String, StoredProperty)> {
@@ -63,7 +63,10 @@ async fn store(
         }
     }
     for (name, value) in list {
-        if effects::check_applies(dsl, dataset.kind, name, Some(value)).is_err() {
+        // What this pool cannot act on has no value here.
+        let fits = effects::check_applies(dsl, dataset.kind, name, Some(value))
+            .and_then(|()| version_limits::check(name, value, dsl.version(), &dsl.features));
+        if fits.is_err() {
             continue;
         }
         let key = match dsl.version().has_received_properties() {

@@ -15,7 +15,7 @@ use platter_stream::{Begin, ResumeToken, StreamFeatures};
 
 use crate::dataset::Dataset;
 use crate::pool::DslPool;
-use crate::zapify;
+use crate::{named_snapshot, zapify};
 
 const FROM_GUID: &str = "com.delphix:resume_fromguid";
 const TO_GUID: &str = "com.delphix:resume_toguid";
@@ -103,6 +103,19 @@ pub async fn token_for(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<O
         None if dataset.phys.lock().flags & dataset_flags::INCONSISTENT == 0 => Ok(None),
         None => token(dsl, dataset).await,
     }
+}
+
+/// Full name of what a receive that was broken off has left beside the data set of `snapshot`, where that is a clone of
+/// it and keeps it from being destroyed.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn unfinished_clone(dsl: &DslPool, snapshot: &str) -> Result<Option<String>> {
+    let name = format!("{}/{RECEIVING}", snapshot.split('@').next().unwrap_or_default());
+    let Some(below) = dsl.tree.read().datasets.get(&name).cloned() else { return Ok(None) };
+    let origin = below.dir.phys.lock().origin_obj;
+    let origin = named_snapshot::by_object(dsl, origin).await?;
+    Ok(origin.filter(|origin| origin.full_name == snapshot).map(|_| name))
 }
 
 /// Where the receive into `dataset` goes on; none when none was broken off there.

@@ -125,7 +125,8 @@ async fn report(dsl: &DslPool, full_name: String, head: &Arc<Dataset>, bonus: &S
     with_contents(&contents_of(dsl, head).await, &mut properties);
     properties.remove("volblocksize");
     of_users(dsl, head, bonus, &mut properties).await?;
-    Ok(DatasetReport { name: full_name, kind: DatasetKind::Snapshot, properties, read_only_reason: None })
+    let (kind, received) = (DatasetKind::Snapshot, Default::default());
+    Ok(DatasetReport { name: full_name, kind, properties, received, read_only_reason: None })
 }
 
 impl DslPool {

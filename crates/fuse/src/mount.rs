@@ -110,7 +110,9 @@ pub fn mount_volumes(
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = VolumesFs::new(tree, runtime.clone(), end);
     let (shelf, kernel) = (Arc::new(Shelf::new()), fs.kernel.clone());
-    let config = terms::config(options.threads, false);
+    let mut config = terms::config(options.threads, false);
+    // As of a device, whose size stays: who opens one with O_TRUNC (dd does) has it opened, and nothing emptied.
+    config.wanted = config.wanted | InitFlags::ATOMIC_O_TRUNC;
     let (session, device, direct) = begin(fs, &mountpoint, &options, config, runtime.clone())?;
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
 }

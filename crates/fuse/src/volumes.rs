@@ -1,7 +1,8 @@
 //! Volumes as the kernel sees them: files of their very size in folders that are the pool's file systems.
 //!
 //! Invariants:
-//! - sizes and names are the pool's: nothing here changes them, and whoever tries is refused;
+//! - sizes and names are the pool's: nothing here changes them, and whoever tries is refused, but for O_TRUNC, which
+//!   has no effect, as on a device;
 //! - what is open here is open in the pool, until the kernel has closed it or is gone;
 //! - a serving thread waits for no device: what makes something stable, or clears ranges, goes on as a task.
 

@@ -71,6 +71,8 @@ pub struct InitFlags(pub u64);
 impl InitFlags {
     /// Reads of one file at the same time.
     pub const ASYNC_READ: Self = Self(1 << 0);
+    /// What is opened to be emptied is not emptied by a request of its own: opening says so.
+    pub const ATOMIC_O_TRUNC: Self = Self(1 << 3);
     /// Lookups of `.` and `..`, for file handles.
     pub const EXPORT_SUPPORT: Self = Self(1 << 4);
     /// Writes of more than a page.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use platter_api::messages::DatasetView;
-use platter_api::report::{PropertySource, PropertyValue};
+use platter_api::report::{Property, PropertySource, PropertyValue};
 
 use super::select::Wanted;
 use super::{Info, Kind, Shown};
@@ -19,6 +19,7 @@ const fn hidden(name: &'static str, column: &'static str, kind: Kind) -> Info {
 /// All native properties.
 pub const TABLE: &[Info] = &[
     hidden("name", "NAME", Kind::Text),
+    hidden("inconsistent", "INCONSISTENT", Kind::Number),
     info("type", "TYPE", Kind::Text),
     info("creation", "CREATION", Kind::Creation),
     info("used", "USED", Kind::Bytes),
@@ -137,9 +138,22 @@ pub fn value(view: &DatasetView, wanted: &Wanted, literal: bool) -> Option<Shown
     match wanted.name() {
         "name" => return Some(Shown { value: report.name.clone(), source: PropertySource::None }),
         "type" => return Some(Shown { value: report.kind.name().to_owned(), source: PropertySource::None }),
+        // It is told of those only that are.
+        "inconsistent" if !report.properties.contains_key("inconsistent") => {
+            return Some(Shown { value: "0".to_owned(), source: PropertySource::None });
+        }
         _ => {}
     }
-    let property = report.properties.get(wanted.name())?;
+    shown(report.properties.get(wanted.name())?, wanted, literal)
+}
+
+/// The value of a property that came with a stream; `None` when there is none.
+pub fn received(view: &DatasetView, wanted: &Wanted, literal: bool) -> Option<String> {
+    let value = view.report.received.get(wanted.name())?.clone();
+    shown(&Property { value, source: PropertySource::Received }, wanted, literal).map(|shown| shown.value)
+}
+
+fn shown(property: &Property, wanted: &Wanted, literal: bool) -> Option<Shown> {
     match wanted {
         Wanted::Native(info) => Shown::of(info, property, literal),
         Wanted::Other(name) => Some(Shown {

@@ -84,7 +84,8 @@ fn text(views: &[DatasetView], wanted: &[Wanted], all: bool, literal: bool, styl
         for property in wanted {
             let Some(shown) = shown(view, property, all, literal) else { continue };
             least.value = least.value.max(property.width_for(std::iter::once(shown.value.as_str()), literal));
-            rows.push(GetRow { name: view.report.name.clone(), property: property.name().to_owned(), shown });
+            let (name, received) = (view.report.name.clone(), zfs::received(view, property, literal));
+            rows.push(GetRow { name, property: property.name().to_owned(), shown, received });
         }
     }
     table::get(&rows, style, least)

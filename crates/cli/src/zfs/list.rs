@@ -229,6 +229,7 @@ pub(super) mod tests {
                 .into_iter()
                 .map(|(name, property)| (name.to_owned(), property))
                 .collect(),
+                received: Default::default(),
                 read_only_reason: None,
             },
             mounted_at: None,

@@ -9,6 +9,7 @@ mod get;
 mod list;
 mod mount;
 mod project;
+mod property_help;
 mod receive;
 mod rename;
 mod select;
@@ -54,16 +55,20 @@ pub static USAGE: Usage = Usage {
             "list",
             "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\
              \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n",
-        ),
+        )
+        .with(property_help::text),
         Entry::GAP,
-        Entry::command("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n"),
+        Entry::command("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n")
+            .with(property_help::text),
         Entry::command(
             "get",
             "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\
              \t    [-t type[,...]] [-s source[,...]]\n\
              \t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n",
-        ),
-        Entry::command("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n"),
+        )
+        .with(property_help::text),
+        Entry::command("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n")
+            .with(property_help::text),
         Entry::command("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n"),
         Entry::GAP,
         Entry::command(

@@ -250,7 +250,7 @@ fn shown(token: &ResumeToken) -> String {
         match value {
             Value::Uint64(number) => text.push_str(&format!("\t{name} = {number:#x}\n")),
             Value::String(string) => text.push_str(&format!("\t{name} = {string}\n")),
-            _ => text.push_str(&format!("\t{name}\n")),
+            _ => text.push_str(&format!("\t{name} = 1\n")),
         }
     }
     text

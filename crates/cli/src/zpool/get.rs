@@ -77,7 +77,12 @@ fn text(pools: &[PoolView], wanted: &[Wanted], literal: bool, fields: Vec<Field>
             let Some(shown) = pool::value(view, property, literal) else { continue };
             least.property = least.property.max(property.name().len());
             least.value = least.value.max(property.width_for(std::iter::once(shown.value.as_str()), literal));
-            rows.push(GetRow { name: view.report.name.clone(), property: property.name().to_owned(), shown });
+            rows.push(GetRow {
+                name: view.report.name.clone(),
+                property: property.name().to_owned(),
+                shown,
+                received: None,
+            });
         }
     }
     table::get(&rows, &GetStyle { fields, scripted, sources: Vec::new() }, least)

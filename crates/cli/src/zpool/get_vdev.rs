@@ -98,7 +98,7 @@ fn text(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -
             let Some(shown) = vdev::value(place, property, style.literal) else { continue };
             least.property = least.property.max(property.name().len());
             least.value = least.value.max(property.width_for(std::iter::once(shown.value.as_str()), style.literal));
-            rows.push(GetRow { name: name.clone(), property: property.name().to_owned(), shown });
+            rows.push(GetRow { name: name.clone(), property: property.name().to_owned(), shown, received: None });
         }
     }
     let style = GetStyle { fields: style.fields.clone(), scripted: style.scripted, sources: Vec::new() };

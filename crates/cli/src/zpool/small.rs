@@ -130,13 +130,13 @@ pub fn version(_session: &mut Session, words: &[String]) -> Done {
 
 /// Prints the version for `zpool version` and `zfs version`.
 pub fn print_version(command: &str, as_json: bool) {
-    let version = crate::usage::version();
     if as_json {
         let mut object = json::schema(command);
         // There is no kernel module: both sides are this program.
-        object.insert("zfs_version".into(), json!({ "userland": version, "kernel": version }));
+        let (userland, kernel) = (crate::usage::version("zfs"), crate::usage::version("zfs-kmod"));
+        object.insert("zfs_version".into(), json!({ "userland": userland, "kernel": kernel }));
         json::print(object);
     } else {
-        outln!("{version}");
+        outln!("{}", crate::usage::version_lines());
     }
 }

@@ -38,6 +38,9 @@ impl Daemon {
         let origin = pool.snapshot(snapshot).await.map_err(cannot_open)?;
         check_dataset(name).map_err(|reason| failed(&what, PoolError::from(reason)))?;
         if !name.contains('/') {
+            if call.parents && self.pool(name).is_ok() {
+                return Ok(Outcome::default());
+            }
             return Err(ErrorBody::new(format!("{what}: missing dataset name")));
         }
         if self.pool(pool_of(name)).is_err() {

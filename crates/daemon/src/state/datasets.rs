@@ -34,6 +34,18 @@ pub(super) fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &st
     missing
 }
 
+/// Refuses to create what is there, or what has no parent that would have to be.
+fn check_new(call: &CreateDataset, what: &str, lacks_parents: bool, exists: bool) -> Answer<()> {
+    if !call.dry_run && lacks_parents && !call.parents {
+        return Err(ErrorBody::new(format!("{what}: parent does not exist"))
+            .hint("use 'zfs create -p' to create the missing parents too"));
+    }
+    if !call.dry_run && exists {
+        return Err(ErrorBody::new(format!("{what}: dataset already exists")));
+    }
+    Ok(())
+}
+
 /// Properties of parents that are made on the way.
 pub(super) fn for_parents(unmounted: bool) -> BTreeMap<String, String> {
     unmounted.then(|| ("canmount".to_owned(), "off".to_owned())).into_iter().collect()
@@ -91,6 +103,9 @@ impl Daemon {
         if let Some(name) = under.filter(|name| name.contains('@')) {
             return Ok(Datasets { datasets: vec![self.snapshot_view(name).await?] });
         }
+        if let Some((dataset, _)) = under.and_then(|name| name.split_once('#')) {
+            return self.bookmark_view(dataset, under.unwrap_or_default()).await;
+        }
         // Reading it notices mounts that are gone.
         let _ = self.mount_entries().await;
         let pools: Vec<String> = match under {
@@ -139,6 +154,15 @@ impl Daemon {
         }
     }
 
+    /// One bookmark, `name`, of `dataset`.
+    async fn bookmark_view(&self, dataset: &str, name: &str) -> Answer<Datasets> {
+        let pool = self.pool(pool_of(dataset)).map_err(|_| no_such_dataset(name))?;
+        let found =
+            pool.bookmarks(Some(dataset)).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let report = found.into_iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;
+        Ok(Datasets { datasets: vec![DatasetView { report, mounted_at: None }] })
+    }
+
     fn view(&self, mut report: DatasetReport, map: &BTreeMap<String, DatasetReport>, roots: &Roots) -> DatasetView {
         let active = self.mounted(&report.name);
         if let Some(active) = &active {
@@ -171,8 +195,11 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot create '{name}'");
         let pool_name = pool_of(name);
+        // A pool's root is there already, which is all that `-p` wants.
         if pool_name == name {
-            return Err(ErrorBody::new(format!("{what}: missing dataset name")));
+            let is_there = call.parents && call.volume.is_none() && self.pool(name).is_ok();
+            let there = is_there.then(CreatedDataset::default);
+            return there.ok_or_else(|| ErrorBody::new(format!("{what}: missing dataset name")));
         }
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
         // Of these alone: there may be thousands of others.
@@ -187,13 +214,7 @@ impl Daemon {
             return Ok(CreatedDataset::default());
         }
         let mut chain = missing_parents(&map, name);
-        if !call.dry_run && !chain.is_empty() && !call.parents {
-            return Err(ErrorBody::new(format!("{what}: parent does not exist"))
-                .hint("use 'zfs create -p' to create the missing parents too"));
-        }
-        if !call.dry_run && map.contains_key(name) {
-            return Err(ErrorBody::new(format!("{what}: dataset already exists")));
-        }
+        check_new(call, &what, !chain.is_empty(), map.contains_key(name))?;
         chain.push(name.clone());
         let mut answer = CreatedDataset { created: chain.clone(), ..CreatedDataset::default() };
         if let Some(volume) = &call.volume {
@@ -221,11 +242,11 @@ impl Daemon {
                 return Err(ErrorBody::new(format!("{what}: {reason}")));
             }
             // What had to be made above it is mounted in any case, unless it says otherwise.
-            if (call.mount && call.volume.is_none() || made != name)
-                && let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await
-            {
-                let problem = format!("{}\nfilesystem successfully created, but not mounted", error.message);
-                answer.outcome.problems.push(problem);
+            if call.mount && call.volume.is_none() || made != name {
+                let mounted = self.mount_dataset(made, false, &HowToMount::default()).await;
+                let told =
+                    |why: ErrorBody| format!("{}\nfilesystem successfully created, but not mounted", why.message);
+                answer.outcome.problems.extend(mounted.err().map(told));
             }
         }
         if call.volume.is_some() {

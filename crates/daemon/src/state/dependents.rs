@@ -7,6 +7,8 @@ use std::sync::Arc;
 use platter_api::messages::ErrorBody;
 use platter_api::report::{DatasetReport, PropertyValue};
 
+use platter_dsl::resume_state;
+
 use super::mounts::is_under;
 use super::{Answer, failed};
 use crate::engine::PoolHandle;
@@ -76,6 +78,13 @@ impl Dependents {
         for report in reports {
             if let Some(PropertyValue::Text(origin)) = report.properties.get("origin").map(|origin| &origin.value) {
                 all.clones.entry(origin.clone()).or_default().insert(report.name.clone());
+            }
+        }
+        if let Some(engine) = pool.engine_pool() {
+            for name in names.iter().filter(|name| name.contains('@')) {
+                let found = resume_state::unfinished_clone(engine.dsl(), name).await;
+                let unfinished = found.map_err(|error| failed(what, error.into()))?;
+                all.clones.entry(name.clone()).or_default().extend(unfinished);
             }
         }
         let mut work = names.to_vec();

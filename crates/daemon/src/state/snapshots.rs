@@ -242,12 +242,14 @@ impl Daemon {
                 if !seen.insert(dependent.clone()) {
                     continue;
                 }
-                // Snapshots go with what they are of.
-                if !dependent.contains('@')
-                    && let Err(error) = self.destroy_with_snapshots(pool, &dependent).await
-                {
-                    problems.push(error.message);
-                }
+                let unfinished = dependent.strip_suffix(RECEIVING).and_then(|name| name.strip_suffix('/'));
+                let result = match unfinished {
+                    Some(dataset) => self.destroy_unfinished(pool, dataset).await,
+                    // Snapshots go with what they are of.
+                    None if dependent.contains('@') => Ok(()),
+                    None => self.destroy_with_snapshots(pool, &dependent).await,
+                };
+                problems.extend(result.err().map(|error| error.message));
                 gone.push(dependent);
             }
         }
@@ -272,15 +274,19 @@ impl Daemon {
         Ok(Outcome::default())
     }
 
+    /// Destroys what a receive into `dataset` that was broken off has left, which is a clone of one of its snapshots.
+    async fn destroy_unfinished(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<()> {
+        let unfinished = format!("{dataset}/{RECEIVING}");
+        let dsl = pool.engine_pool().map(|engine| engine.dsl().clone()).filter(|dsl| dsl.find(&unfinished).is_ok());
+        let Some(dsl) = dsl else { return Ok(()) };
+        let destroyed = dsl.destroy_unfinished(&unfinished).await;
+        destroyed.map_err(|error| failed(&format!("cannot destroy '{dataset}'"), error))
+    }
+
     /// Destroys all of a data set's own snapshots.
     pub(super) async fn destroy_own_snapshots(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<()> {
         let what = format!("cannot destroy '{dataset}'");
-        // What a receive that was broken off has left is a clone of one of them.
-        let unfinished = format!("{dataset}/{RECEIVING}");
-        let dsl = pool.engine_pool().map(|engine| engine.dsl().clone()).filter(|dsl| dsl.find(&unfinished).is_ok());
-        if let Some(dsl) = dsl {
-            dsl.destroy_unfinished(&unfinished).await.map_err(|error| failed(&what, error))?;
-        }
+        self.destroy_unfinished(pool, dataset).await?;
         let names = pool.snapshot_names(dataset).await.map_err(|error| failed(&what, error))?;
         if names.is_empty() {
             return Ok(());

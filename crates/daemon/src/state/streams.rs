@@ -607,7 +607,9 @@ impl Daemon {
                 false => Err(PoolError::NotFound(format!("destination '{name}' does not exist"))),
             };
         }
-        if !is_full || resuming {
+        // What goes on beside a target that is there takes its place in the end, as one that begins does.
+        let goes_on = resuming && dsl.find(&format!("{name}/{RECEIVING}")).is_err();
+        if !is_full || goes_on {
             return Ok(());
         }
         let exists = |text: String| Err(PoolError::Exists(text));

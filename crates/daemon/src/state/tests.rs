@@ -193,6 +193,7 @@ impl Reports for FakePool {
                     (name.clone(), Property { value, source: PropertySource::Local })
                 })
                 .collect(),
+            received: BTreeMap::new(),
             read_only_reason: None,
         };
         Ok(self.with(|datasets| datasets.iter().map(report).collect()))

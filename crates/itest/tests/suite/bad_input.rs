@@ -142,6 +142,9 @@ fn malformed_file_system_names() {
     lab.zfs("create nopool/a").refused().says("nopool");
     lab.zfs("create tank/no/parent").refused().says("parent");
     lab.zfs("create tank").refused().says("missing dataset name");
+    lab.zfs("create -p nopool").refused().says("missing dataset name");
+    // As OpenZFS: what `-p` wants is there.
+    lab.zfs("create -p tank").ok();
     let long = format!("tank/{}", "l".repeat(260));
     lab.zfs(&format!("create {long}")).refused().says("too long");
     assert_eq!(lab.zfs("list -H -o name").ok().stdout, "tank\n");

@@ -200,6 +200,31 @@ fn cuts(length: u64, count: u64) -> Vec<u64> {
     (1..=count).map(|part| (length * part / (count + 1)).max(RECORD + 1)).collect()
 }
 
+/// What is left beside a data set is a clone of its snapshot, and told as one.
+fn left_beside(lab: &Lab, first: &Tree) {
+    sh(lab, "zfs send tank/fs@a | zfs receive pond/kept && zfs snapshot pond/kept@later").ok();
+    let between = sent(lab, "-i @a tank/fs@b", "stream");
+    lab.zfs("rollback -r pond/kept@a").ok();
+    let half = format!("head -c 300000 {} | zfs receive -s pond/kept", between.display());
+    sh(lab, &half).refused();
+    let destroyed = lab.zfs("destroy pond/kept@a").refused();
+    let told = "cannot destroy 'pond/kept@a': snapshot has dependent clones\n\
+                use '-R' to destroy the following datasets:\npond/kept/%recv\n";
+    assert_eq!(destroyed.stderr, told);
+    lab.zfs("destroy -R pond/kept@a").ok();
+    assert_eq!(value(lab, "receive_resume_token", "pond/kept"), "-");
+    lab.zfs("destroy pond/kept").ok();
+    // Over what is there and has nothing in common, it takes `-F` in the end as in the beginning.
+    lab.zfs("create pond/over").ok();
+    let full = sent(lab, "tank/fs@a", "stream");
+    sh(lab, &format!("head -c 300000 {} | zfs receive -s -F pond/over", full.display())).refused();
+    let token = value(lab, "receive_resume_token", "pond/over");
+    let rest = sent(lab, &format!("-t {token}"), "rest");
+    receive(lab, "-s pond/over", &rest).refused().says("must specify -F to overwrite it");
+    receive(lab, "-s -F pond/over", &rest).ok();
+    first.assert_same(&Tree::of(&lab.mnt("pond/over")), "received over another");
+}
+
 #[test]
 fn a_receive_that_broke_off_goes_on() {
     let Some(lab) = Lab::open() else { return };
@@ -252,6 +277,7 @@ fn a_receive_that_broke_off_goes_on() {
     lab.zfs("receive -A pond/gone").ok();
     lab.zfs("list pond/gone").refused();
     lab.zfs("receive -A pond").refused().says("does not have any resumable receive state to abort");
+    left_beside(&lab, &first);
     for pool in ["tank", "pond"] {
         lab.export(pool);
         zdb::assert_clean(&lab.dev(), pool);
@@ -387,6 +413,9 @@ fn bookmarks_stand_for_snapshots_that_are_gone() {
     lab.zfs("bookmark tank/fs@a tank/fs#m").ok();
     lab.zfs("bookmark tank/fs@a #m").refused().says("cannot create bookmark 'tank/fs#m': bookmark exists");
     lab.zfs("bookmark tank/fs#m tank/fs#n").ok();
+    assert_eq!(lab.zfs("list -H -o name -t bookmark tank/fs#m").ok().stdout, "tank/fs#m\n");
+    lab.zfs("list -t bookmark tank/fs#none").refused().says("cannot open 'tank/fs#none': dataset does not exist");
+    assert_eq!(lab.zfs("get -H -o value type tank/fs#m").ok().stdout, "bookmark\n");
     let listed = lab.zfs("list -H -o name,guid -p -t bookmark -r tank").ok().stdout;
     let guid = value(&lab, "guid", "tank/fs@a");
     assert_eq!(listed, format!("tank/fs#m\t{guid}\ntank/fs#n\t{guid}\n"));
@@ -423,7 +452,7 @@ fn bookmarks_stand_for_snapshots_that_are_gone() {
 #[test]
 fn several_snapshots_travel_in_one_stream() {
     let Some(lab) = Lab::open() else { return };
-    lab.disks(2, 256);
+    lab.disks(3, 256);
     lab.create("-O atime=off", "tank", "d0");
     lab.create("-O atime=off", "pond", "d1");
     let top = lab.create_fs("-o compression=gzip", "tank/a");
@@ -454,6 +483,13 @@ fn several_snapshots_travel_in_one_stream() {
     receive(&lab, "-x recordsize -o my:own=y pond/one", &some).ok();
     let shown = lab.zfs("get -H -o value,source my:own,recordsize pond/one").ok().stdout;
     assert_eq!(shown, "y\tlocal\n128K\tdefault\n");
+    // What came is known, whatever hides it, and can be had back.
+    let received = |name: &str| lab.zfs(&format!("get -H -o received my:own,recordsize {name}")).ok().stdout;
+    assert_eq!(received("pond/one"), "x\n16K\n");
+    lab.zfs("inherit my:own pond/a/b").ok();
+    assert_eq!(lab.zfs("get -H -o value,received,source my:own pond/a/b").ok().stdout, "-\tx\t-\n");
+    lab.zfs("inherit -S my:own pond/a/b").ok();
+    assert_eq!(lab.zfs("get -H -o value,received,source my:own pond/a/b").ok().stdout, "x\tx\treceived\n");
     let between = sent(&lab, "-I @1 tank/a/b@3", "between");
     sh(&lab, "zfs send tank/a/b@1 | zfs receive pond/two").ok();
     receive(&lab, "pond/two", &between).ok();
@@ -462,7 +498,13 @@ fn several_snapshots_travel_in_one_stream() {
     assert!(said.starts_with("incremental\ttank/a/b@1\ttank/a/b@2\t"), "{said}");
     receive(&lab, "pond/two@x", &more).refused().says("cannot specify snapshot name for multi-snapshot stream");
     sh(&lab, "zfs send -R tank/a@4 > /dev/null").refused().says("cannot open 'tank/a@4': dataset does not exist");
-    for pool in ["tank", "pond"] {
+    // A pool without large blocks has none of their size.
+    lab.create("-d", "old", "d2");
+    lab.zfs("set recordsize=1M tank/a/b").ok();
+    lab.zfs("snapshot tank/a/b@large").ok();
+    sh(&lab, "zfs send -p tank/a/b@large | zfs receive old/b").ok();
+    assert_eq!(lab.zfs("get -H -o value,received recordsize old/b").ok().stdout, "128K\t-\n");
+    for pool in ["tank", "pond", "old"] {
         lab.export(pool);
         zdb::assert_clean(&lab.dev(), pool);
     }

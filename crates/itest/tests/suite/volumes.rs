@@ -114,6 +114,17 @@ fn volumes_are_made_listed_set_and_destroyed_in_openzfs_words() {
 /// `refreservation` of `refz1/vol` (`shared/pools`), in bytes.
 const RESERVED: &str = "32820224";
 
+/// As of a device: dd opens so, and nothing is emptied.
+fn opened_to_be_emptied(path: &Path, bytes: &[u8]) {
+    let reopened = File::create(path).unwrap();
+    reopened.write_all_at(&bytes[..4096], 1_000_001).unwrap();
+    assert_eq!((reopened.metadata().unwrap().len(), fs::metadata(path).unwrap().len()), (64 * MIB, 64 * MIB));
+    drop(reopened);
+    let mut back = vec![0; bytes.len()];
+    File::open(path).unwrap().read_exact_at(&mut back, 1_000_001).unwrap();
+    assert!(back == bytes);
+}
+
 #[test]
 fn a_volume_is_a_file_of_its_size_and_nothing_else_can_be_done_to_it() {
     let Some(lab) = Lab::open() else { return };
@@ -132,7 +143,8 @@ fn a_volume_is_a_file_of_its_size_and_nothing_else_can_be_done_to_it() {
     assert!(back == bytes);
     assert_eq!(errno(file.write_at(b"x", 64 * MIB)), ENOSPC);
     assert_eq!(file.read_at(&mut back, 64 * MIB).unwrap(), 0);
-    assert_eq!(errno(file.set_len(5)), EPERM);
+    assert_eq!((errno(file.set_len(5)), errno(file.set_len(0))), (EPERM, EPERM));
+    opened_to_be_emptied(&path, &bytes);
     assert_eq!(errno(fs::remove_file(&path)), EPERM);
     assert_eq!(errno(fs::rename(&path, path.with_file_name("other"))), EPERM);
     assert_eq!(errno(File::create(path.with_file_name("new"))), EPERM);

@@ -611,3 +611,15 @@ async fn so_do_clones_in_old_pools() {
         run(seed, Some(version), 60).await;
     }
 }
+
+/// The same at length: 10 000 steps of new pools, 1 000 of old ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: make test-snapshots"]
+async fn clones_keep_what_was_at_length() {
+    for seed in 0..50 {
+        println!("seed {}: {:?}", seed + 100, run(seed + 100, None, 200).await);
+    }
+    for (seed, version) in [(5, "28"), (6, "26"), (7, "18"), (8, "15")] {
+        println!("seed {}, version {version}: {:?}", seed + 200, run(seed + 200, Some(version), 250).await);
+    }
+}
