@@ -29,8 +29,8 @@ use crate::report::{HistoryEntry, ImportableReport};
 use crate::request::Changed;
 use crate::schedules::{ListSchedules, ScheduleReport};
 use crate::snapshots::{
-    CloneSnapshot, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetHolds, HoldSnapshot, Holds,
-    PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
+    CloneSnapshot, DeleteQueue, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetDeleteQueue, GetHolds,
+    HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use crate::streams::{
     AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
@@ -96,6 +96,7 @@ operations! {
         "list_datasets" ListDatasets -> Datasets,
         "list_mounts" ListMounts -> Vec<MountEntry>,
         "get_holds" GetHolds -> Holds,
+        "get_delete_queue" GetDeleteQueue -> DeleteQueue,
         "list_jobs" ListJobs -> Vec<Job>,
         "get_faults" GetFaults -> Vec<PoolFaults>,
     }

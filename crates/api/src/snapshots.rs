@@ -114,6 +114,21 @@ pub struct Holds {
     pub holds: Vec<(String, BTreeMap<String, u64>)>,
 }
 
+/// Asks how many files of a file system have no name any more and are still to be freed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetDeleteQueue {
+    /// The file system.
+    pub name: String,
+}
+
+/// Answer to [`GetDeleteQueue`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteQueue {
+    /// Files; none of what is not mounted.
+    pub files: usize,
+}
+
 /// `zfs rollback`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -28,6 +28,7 @@ use crate::mounter::{HowToMount, Mounted, MountedVolumes, Mounter, UnmountError}
 use crate::pool_volumes::PoolVolumes;
 use crate::run::Parts;
 use crate::shown_snapshots::ShownSnapshots;
+use crate::snapshot_requests::SnapshotRequests;
 use platter_api::messages::{IdQuota, IdUsage, Whose};
 
 /// How often, and how long each time, a sync waits for the kernel to tell that it has forgotten what was removed. It
@@ -37,7 +38,7 @@ const FORGETTING: Duration = Duration::from_millis(2);
 
 /// What the real daemon is made of.
 pub fn parts() -> Parts {
-    Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter { own: own_folder() }) }
+    Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter { own: own_folder(), requests: Arc::default() }) }
 }
 
 /// Fills new data sets with an empty file system that belongs to whoever runs the daemon.
@@ -166,12 +167,17 @@ pub fn own_folder() -> Option<OwnFolder> {
 /// Mounts through FUSE.
 struct FuseMounter {
     own: Option<OwnFolder>,
+    requests: Arc<SnapshotRequests>,
 }
 
 #[async_trait]
 impl Mounter for FuseMounter {
     fn own_folder(&self) -> Option<OwnFolder> {
         self.own.clone()
+    }
+
+    fn snapshot_requests(&self) -> Option<&SnapshotRequests> {
+        Some(&self.requests)
     }
 
     async fn mount(
@@ -184,7 +190,7 @@ impl Mounter for FuseMounter {
         let pool = pool.engine_pool().ok_or("the pool has no engine")?;
         let name = report.name.clone();
         let objset = pool.dsl().open_filesystem(&name).await.map_err(|error| error.to_string())?;
-        let mounted = mount_objset(&pool, objset, report, at, how).await;
+        let mounted = mount_objset(&pool, objset, report, at, how, &self.requests).await;
         match mounted {
             Ok((zpl, vfs, mount, snapshots, flags)) => Ok(Box::new(FuseMount {
                 pool,
@@ -342,6 +348,7 @@ async fn mount_objset(
     report: &DatasetReport,
     at: &Path,
     how: &HowToMount,
+    requests: &Arc<SnapshotRequests>,
 ) -> Result<(Arc<Zpl>, Arc<Vfs>, platter_fuse::Mount, Arc<ShownSnapshots>, Flags), String> {
     let flags = flags(report, how);
     let options = platter_zpl::MountOptions {
@@ -364,7 +371,8 @@ async fn mount_objset(
     }
     let runtime = tokio::runtime::Handle::current();
     let (of_files, lists) = (xattr(report, how), flags.posix_acl);
-    let snapshots = ShownSnapshots::new(pool.clone(), report.name.clone(), of_files, lists, runtime.clone());
+    let (name, requests) = (report.name.clone(), requests.clone());
+    let snapshots = ShownSnapshots::new(pool.clone(), name, of_files, lists, runtime.clone(), requests);
     let options = platter_fuse::MountOptions {
         snapshots: Some(snapshots.clone()),
         source: report.name.clone(),
@@ -527,6 +535,10 @@ impl Mounted for FuseMount {
                 Err(error) => return tracing::warn!("'{}': what was removed cannot be freed: {error}", self.name),
             }
         }
+    }
+
+    fn waiting_to_be_freed(&self) -> usize {
+        self.zpl.waiting_to_be_freed()
     }
 
     fn close_snapshots(&self, numbers: &[u64]) {

@@ -45,5 +45,6 @@ pub mod running_streams;
 mod same_places;
 pub mod server;
 mod shown_snapshots;
+pub mod snapshot_requests;
 pub mod state;
 pub mod vigil;

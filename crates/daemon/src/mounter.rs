@@ -10,6 +10,7 @@ use platter_fuse::{Elsewhere, Keeper};
 
 use crate::engine::PoolHandle;
 use crate::mount_plan::OwnFolder;
+use crate::snapshot_requests::SnapshotRequests;
 use platter_api::messages::{IdQuota, IdUsage, Whose};
 
 /// How to mount.
@@ -48,6 +49,11 @@ pub trait Mounter: Send + Sync + 'static {
 
     /// Where file systems belong that have no mount point of their own, when that is not `/`.
     fn own_folder(&self) -> Option<OwnFolder> {
+        None
+    }
+
+    /// What is done in the directories of snapshots of its mounts.
+    fn snapshot_requests(&self) -> Option<&SnapshotRequests> {
         None
     }
 
@@ -133,6 +139,11 @@ pub trait Mounted: Send + Sync + 'static {
 
     /// Has the kernel hand over what was stored in files through mappings.
     async fn flush(&self) {}
+
+    /// How many files have no name any more and are still to be freed.
+    fn waiting_to_be_freed(&self) -> usize {
+        0
+    }
 
     /// Serves no snapshot of these numbers any more.
     fn close_snapshots(&self, _numbers: &[u64]) {}

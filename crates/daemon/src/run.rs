@@ -119,6 +119,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     daemon.watch_devices();
     daemon.watch_faults();
     daemon.keep_schedules();
+    daemon.serve_snapshot_folders();
     let (stop, mut stopped) = watch::channel(false);
     // Requests that come meanwhile wait in the socket's queue.
     daemon.open_remembered().await;

@@ -26,8 +26,8 @@ use platter_api::notify::{AddReceiver, ListReceivers, RemoveReceiver, TestReceiv
 use platter_api::report::Detail;
 use platter_api::schedules::ListSchedules;
 use platter_api::snapshots::{
-    CloneSnapshot, DestroySnapshots, DiffSnapshots, GetHolds, HoldSnapshot, PromoteDataset, RenameSnapshot,
-    RollbackDataset, TakeSnapshots,
+    CloneSnapshot, DestroySnapshots, DiffSnapshots, GetDeleteQueue, GetHolds, HoldSnapshot, PromoteDataset,
+    RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
 use tokio::sync::watch;
@@ -183,6 +183,7 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
         }
         Look::GetTxgs(call) => json::<GetTxgs>(daemon.txgs(&call.pool, call.after)),
         Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(&call).await),
+        Look::GetDeleteQueue(call) => json::<GetDeleteQueue>(daemon.delete_queue(&call).await),
         Look::GetHolds(call) => json::<GetHolds>(daemon.holds(&call).await),
         Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
         Look::GetFaults(call) => json::<GetFaults>(daemon.faults(&call)),

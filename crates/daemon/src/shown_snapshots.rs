@@ -1,17 +1,18 @@
 //! The snapshots that a mount shows in `.zfs/snapshot`, as its pool has them.
 //!
-//! Invariant: nothing is changed through them, whatever the file system's own mount allows.
+//! Invariant: no file is changed through them, whatever the file system's own mount allows.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use platter_dsl::snapshots_changed;
-use platter_fuse::snapshots::{Answer, Snapshots};
+use platter_fuse::snapshots::{Answer, ChangeRefused, SnapshotChange, Snapshots};
 use platter_spa::Pool;
 use platter_vfs::{AtimeMode, ControlDirectory, ServeOptions, Vfs};
 use platter_zpl::{SpaceInfo, Timestamp, XattrMode, Zpl};
 
 use crate::machine::SystemClock;
+use crate::snapshot_requests::SnapshotRequests;
 
 /// See the module text.
 pub struct ShownSnapshots {
@@ -21,6 +22,7 @@ pub struct ShownSnapshots {
     xattr: XattrMode,
     posix_acl: bool,
     runtime: tokio::runtime::Handle,
+    requests: Arc<SnapshotRequests>,
 }
 
 /// A snapshot has the space that it references, and no more.
@@ -44,8 +46,9 @@ impl ShownSnapshots {
         xattr: XattrMode,
         posix_acl: bool,
         runtime: tokio::runtime::Handle,
+        requests: Arc<SnapshotRequests>,
     ) -> Arc<Self> {
-        Arc::new(Self { pool, dataset: RwLock::new(dataset), xattr, posix_acl, runtime })
+        Arc::new(Self { pool, dataset: RwLock::new(dataset), xattr, posix_acl, runtime, requests })
     }
 
     /// The data set has another name now.
@@ -119,5 +122,10 @@ impl Snapshots for ShownSnapshots {
             let opened = self.serve(name).await;
             opened.inspect_err(|error| tracing::warn!("snapshot '{name}' cannot be shown: {error}")).ok()
         })
+    }
+
+    fn change(&self, change: SnapshotChange) -> Answer<'_, Result<(), ChangeRefused>> {
+        let dataset = self.dataset.read().clone();
+        Box::pin(self.requests.send(dataset, change))
     }
 }

@@ -27,6 +27,7 @@ mod schedule_notes;
 mod schedules;
 mod settings;
 mod silence;
+mod snapshot_folders;
 mod snapshots;
 mod streams;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::server::{Caller, PlatterFs, answer_empty, lasting, new_file};
 use crate::terms::{open_flags, opening};
 
 const O_EXCL: i32 = 0o200;
-const RENAME_NOREPLACE: u32 = 1;
+pub(crate) const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
@@ -18,6 +18,9 @@ impl PlatterFs {
     /// Requests that change names, and what asks where one leads.
     pub(crate) async fn serve_names(&self, node: NodeId, caller: Caller, operation: Operation<'_>, reply: Reply) {
         let (access, parent) = (Access::Checked(&caller), self.object(node));
+        if self.shows_snapshots(node) && !matches!(operation, Operation::ReadLink) {
+            return Box::pin(self.change_snapshots(caller, node, operation, reply)).await;
+        }
         match operation {
             Operation::Create { name, mode, umask, flags } => {
                 self.create(access, node, name, new_file(caller, mode, umask), flags, reply).await;

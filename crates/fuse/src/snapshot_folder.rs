@@ -5,11 +5,13 @@
 use std::time::Duration;
 
 use platter_ondisk::ObjectId;
-use platter_transport::{Directory, Entry, Errno, FileAttr, NodeId, Reply};
+use platter_transport::{Directory, Entry, Errno, FileAttr, NodeId, Operation, Reply};
 use platter_vfs::{Access, Attr, FileKind, SNAPSHOT_FOLDER, Timestamp, is_snapshot_folder};
 
 use crate::attr::{blank_attr, errno, file_attr, type_bits};
-use crate::server::PlatterFs;
+use crate::names::RENAME_NOREPLACE;
+use crate::server::{Caller, PlatterFs};
+use crate::snapshots::{ChangeRefused, SnapshotChange};
 
 /// Numbers that the entries are listed with count down from here (`ZFSCTL_INO_SNAPDIRS`).
 const FIRST: u64 = 0x0000_FFFF_FFFF_FFFC;
@@ -54,6 +56,46 @@ impl PlatterFs {
         };
         let attr = snapshot.vfs.getattr(access, snapshot.vfs.root()).await.map_err(|error| errno(&error))?;
         Ok(snapshot.told_entry(&attr, Duration::ZERO))
+    }
+
+    /// `mkdir`, `rmdir` and `mv` in the directory (`zfsctl_snapdir_mkdir`, `_remove` and `_rename`).
+    pub(crate) async fn change_snapshots(&self, caller: Caller, node: NodeId, operation: Operation<'_>, reply: Reply) {
+        let text = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| Errno::ILSEQ);
+        let change = match operation {
+            Operation::Mkdir { name, .. } => text(name).map(SnapshotChange::Take),
+            Operation::Rmdir { name } => text(name).map(SnapshotChange::Destroy),
+            Operation::Rename { new_parent, .. } if new_parent != node => Err(Errno::XDEV),
+            Operation::Rename { flags, .. } if flags & !RENAME_NOREPLACE != 0 => Err(Errno::INVAL),
+            Operation::Rename { name, new_name, .. } => {
+                text(name).and_then(|from| Ok(SnapshotChange::Rename(from, text(new_name)?)))
+            }
+            // Nothing else can be there.
+            _ => Err(Errno::ROFS),
+        };
+        let made = match &change {
+            Ok(SnapshotChange::Take(name)) => Some(name.clone()),
+            _ => None,
+        };
+        if let Err(error) = self.carry_out(caller, change).await {
+            return reply.error(error);
+        }
+        match made {
+            Some(name) => self.lookup_snapshot(Access::Checked(&caller), name.as_bytes(), reply).await,
+            None => reply.ok(),
+        }
+    }
+
+    async fn carry_out(&self, caller: Caller, change: Result<SnapshotChange, Errno>) -> Result<(), Errno> {
+        let change = change?;
+        let source = self.source.as_ref().filter(|_| platter_vfs::Caller::is_root(&caller)).ok_or(Errno::PERM)?;
+        source.change(change).await.map_err(|refused| match refused {
+            ChangeRefused::Forbidden => Errno::ACCESS,
+            ChangeRefused::Exists => Errno::EXIST,
+            ChangeRefused::Missing => Errno::NOENT,
+            ChangeRefused::Busy => Errno::BUSY,
+            ChangeRefused::Invalid => Errno::INVAL,
+            ChangeRefused::Failed => Errno::IO,
+        })
     }
 
     /// Lists the snapshots after the entry `offset`.

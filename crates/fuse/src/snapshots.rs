@@ -15,6 +15,34 @@ use platter_vfs::{Timestamp, Vfs};
 /// An answer that has to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// What somebody does in the directory of snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotChange {
+    /// Takes a snapshot of this name.
+    Take(String),
+    /// Destroys the one of this name.
+    Destroy(String),
+    /// Gives the first another name.
+    Rename(String, String),
+}
+
+/// Why that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeRefused {
+    /// Nobody does that here.
+    Forbidden,
+    /// There is one of that name.
+    Exists,
+    /// There is none.
+    Missing,
+    /// It has clones, or holds, or something else goes on in the pool.
+    Busy,
+    /// No snapshot can be called so.
+    Invalid,
+    /// Anything else.
+    Failed,
+}
+
 /// Where a mount gets the snapshots of its file system from.
 pub trait Snapshots: Send + Sync + 'static {
     /// Their names, each with a number that is its own.
@@ -28,6 +56,9 @@ pub trait Snapshots: Send + Sync + 'static {
 
     /// Opens the one called `name`.
     fn open<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Arc<Vfs>>>;
+
+    /// Takes, destroys or renames one, where the directory may be used for that.
+    fn change(&self, change: SnapshotChange) -> Answer<'_, Result<(), ChangeRefused>>;
 }
 
 /// Most snapshots that are open in one mount.

@@ -129,6 +129,11 @@ impl Zpl {
         self.reap(object).await
     }
 
+    /// How many objects have no name any more and wait for whoever has them open (`zfs wait -t deleteq`).
+    pub fn waiting_to_be_freed(&self) -> usize {
+        self.known.orphans().len()
+    }
+
     pub(crate) fn join_set(&self, tx: &Tx, object: ObjectId) {
         if let Some(set) = self.unlinked {
             self.os.join_set(tx, set, object.0);

@@ -18,6 +18,7 @@ mod set;
 mod snapshot;
 mod upgrade;
 mod userspace;
+mod wait;
 
 use crate::getopt::{Grammar, parse};
 use crate::mount_zfs;
@@ -115,6 +116,7 @@ pub static USAGE: Usage = Usage {
         Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
         Entry::command("release", "\trelease [-r] <tag> <snapshot> ...\n"),
         Entry::GAP,
+        Entry::command("wait", "\twait [-t <activity>] <filesystem>\n"),
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
     ],
@@ -131,7 +133,6 @@ pub static USAGE: Usage = Usage {
         "unload-key",
         "change-key",
         "redact",
-        "wait",
         "rewrite",
         "jail",
         "unjail",
@@ -180,6 +181,7 @@ fn find(name: &str) -> Option<Run> {
         "clone" => clone::clone,
         "promote" => clone::promote,
         "diff" => diff::run,
+        "wait" => wait::run,
         "bookmark" => bookmark::run,
         "send" => send::run,
         "receive" => receive::run,

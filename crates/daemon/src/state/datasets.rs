@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 use platter_api::request::{DatasetOperation, NewVolume};
+use platter_api::snapshots::{DeleteQueue, GetDeleteQueue};
 use platter_dsl::volume::{Plan, RESERVED};
 use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 
@@ -187,6 +188,19 @@ impl Daemon {
 
     pub(super) async fn reports(&self, pool: &Arc<dyn PoolHandle>, what: &str) -> Answer<Vec<DatasetReport>> {
         pool.datasets().await.map_err(|error| failed(what, error))
+    }
+
+    /// `zfs wait`.
+    pub async fn delete_queue(&self, call: &GetDeleteQueue) -> Answer<DeleteQueue> {
+        let name = &call.name;
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let lineage = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        if !lineage.iter().any(|report| report.name == *name) {
+            return Err(no_such_dataset(name));
+        }
+        let Some(active) = self.mounted(name) else { return Ok(DeleteQueue::default()) };
+        let files = active.mounted.lock().await.waiting_to_be_freed();
+        Ok(DeleteQueue { files })
     }
 
     /// `zfs create`.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, sym
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use platter_itest::{Lab, Tree, data, judge, zdb};
+use platter_itest::{Lab, Tree, binary, data, judge, zdb};
 
 /// A raidz pool of three disks with one file system; `work` gets its mount point. Afterwards the tree is compared
 /// across export, zdb and import.
@@ -501,4 +501,26 @@ fn file_systems_mount_unmount_and_are_destroyed() {
     assert!(!lab.mounts().contains(&a));
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// `zfs wait` ends when what was removed while it was open has been freed.
+#[test]
+fn what_is_removed_while_open_can_be_waited_for() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    lab.zfs("wait tank/fs").ok();
+    lab.zfs("wait -t other tank/fs").refused().says("invalid activity 'other'");
+    lab.zfs("wait tank/none").refused().says("cannot open 'tank/none': dataset does not exist");
+    let open = File::create(mount.join("file")).expect("a file");
+    fs::remove_file(mount.join("file")).expect("removed");
+    let mut waiting = lab.command(binary::platter());
+    let mut waiting = waiting.args(["zfs", "wait", "-t", "deleteq", "tank/fs"]).spawn().expect("it runs");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(waiting.try_wait().expect("its state").is_none(), "it is still open");
+    drop(open);
+    assert!(waiting.wait().expect("its end").success());
+    lab.zfs("unmount tank/fs").ok();
+    lab.zfs("wait tank/fs").ok();
 }

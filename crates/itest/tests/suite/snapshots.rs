@@ -2,7 +2,7 @@
 //! snapshot's files compared with what the mount showed when it was taken, and its figures with those of `zfs get`.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -11,6 +11,13 @@ use platter_itest::{Lab, Tree, data, zdb};
 use crate::datasets::mos;
 
 const MIB: u64 = 1 << 20;
+// Linux's numbers.
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
+const EINVAL: i32 = 22;
+const EROFS: i32 = 30;
 
 /// What `zfs list -H -o name -t snapshot` says.
 fn snapshots(lab: &Lab, options: &str) -> Vec<String> {
@@ -336,4 +343,60 @@ fn the_control_directory_is_shown_as_wanted() {
         assert_eq!(stored.trim(), format!("{value}\tlocal"));
     }
     assert!(!is_found());
+}
+
+/// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` where the data set wants it so.
+#[test]
+fn folders_of_the_control_directory_are_snapshots() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    let folder = mount.join(".zfs/snapshot");
+    fs::write(mount.join("file"), b"first").unwrap();
+    let errno = |result: std::io::Result<()>| result.unwrap_err().raw_os_error().unwrap();
+    lab.zfs("snapshot tank/fs@kept").ok();
+    // As in OpenZFS, not unless somebody says so.
+    assert_eq!(errno(fs::create_dir(folder.join("one"))), EACCES);
+    assert_eq!(errno(fs::remove_dir(folder.join("kept"))), EACCES);
+    lab.zfs("set platter:snapdir=writable tank").ok();
+    // What is only in the kernel's pages is in it.
+    fs::write(mount.join("file"), b"second").unwrap();
+    fs::create_dir(folder.join("one")).unwrap();
+    fs::write(mount.join("file"), b"third").unwrap();
+    assert_eq!(fs::read(folder.join("one/file")).unwrap(), b"second");
+    assert_eq!(errno(fs::create_dir(folder.join("one"))), EEXIST);
+    assert_eq!(errno(fs::create_dir(folder.join("a b#c"))), EINVAL);
+    assert_eq!(errno(File::create(folder.join("file")).map(drop)), EROFS);
+    fs::rename(folder.join("one"), folder.join("two")).unwrap();
+    assert_eq!(errno(fs::rename(folder.join("two"), folder.join("kept"))), EEXIST);
+    assert_eq!(errno(fs::rename(folder.join("two"), mount.join("two"))), EXDEV);
+    assert_eq!(fs::read(folder.join("two/file")).unwrap(), b"second");
+    assert_eq!(snapshots(&lab, "tank/fs"), ["tank/fs@kept", "tank/fs@two"]);
+    lab.zfs("hold tag tank/fs@two").ok();
+    assert_eq!(errno(fs::remove_dir(folder.join("two"))), EBUSY);
+    lab.zfs("release tag tank/fs@two").ok();
+    lab.zfs("clone tank/fs@two tank/clone").ok();
+    assert!(fs::remove_dir(folder.join("two")).is_err());
+    lab.zfs("destroy tank/clone").ok();
+    // Somebody else, and at the same time as others.
+    let others = ["mkdir", "rmdir"]
+        .map(|what| format!("setpriv --reuid 65534 --clear-groups {what} '{}'", folder.join("x").display()));
+    for other in others {
+        assert!(!lab.command("sh").arg("-c").arg(other).status().unwrap().success());
+    }
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let folder = &folder;
+            scope.spawn(move || {
+                fs::create_dir(folder.join(format!("at once {number}"))).unwrap();
+                fs::remove_dir(folder.join(format!("at once {number}"))).unwrap();
+            });
+        }
+    });
+    fs::remove_dir(folder.join("two")).unwrap();
+    assert_eq!(snapshots(&lab, "tank/fs"), ["tank/fs@kept"]);
+    assert!(lab.zpool("history tank").ok().stdout.contains("zfs rename tank/fs@one tank/fs@two"));
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }
