@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// `zfs send` of one snapshot, or `zfs send -t`.
+/// `zfs send` of one snapshot, file system or volume, or `zfs send -t`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendStream {
-    /// Full name of the snapshot; of what is resumed the token says it.
+    /// Full name of the snapshot or data set; of what is resumed the token says it.
     #[serde(default)]
     pub snapshot: String,
+    /// What a receive that was broken off has left in the data set.
+    #[serde(default)]
+    pub saved: bool,
     /// Full name of the snapshot or bookmark since which changes are sent.
     #[serde(default)]
     pub since: Option<String>,
@@ -106,6 +109,9 @@ pub struct ReceiveStream {
     /// What changed since in the target, or is newer, is given up (`-F`).
     #[serde(default)]
     pub force: bool,
+    /// Nothing is received: damaged blocks of the snapshot, which is there, are healed (`-c`).
+    #[serde(default)]
+    pub heal: bool,
     /// What was received stays when the stream breaks off (`-s`).
     #[serde(default)]
     pub resumable: bool,
@@ -156,6 +162,9 @@ pub struct ReceivedPart {
     pub bytes: u64,
     /// Whether it was there already.
     pub was_there: bool,
+    /// Of a snapshot that was there and was to be healed: how many blocks were.
+    #[serde(default)]
+    pub healed: Option<u64>,
 }
 
 /// `zfs receive -A`: gives up what a receive that was broken off has left.

@@ -6,6 +6,7 @@
 //! - no other lock is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
+mod bookmarks;
 mod clones;
 mod daemon;
 mod datasets;
@@ -25,6 +26,7 @@ mod own_devices;
 mod replicated;
 mod schedule_notes;
 mod schedules;
+mod sends;
 mod settings;
 mod silence;
 mod snapshot_folders;

@@ -132,6 +132,15 @@ impl Dnode {
         }
     }
 
+    /// The pointer of a block as it is on disk; a hole when there is none.
+    ///
+    /// # Errors
+    /// Indirect blocks on the way that are damaged or cannot be read.
+    pub async fn block_pointer(&self, blkid: u64) -> Result<BlkPtr> {
+        let tree = self.phys();
+        self.core.reader(self.object(), Priority::SyncRead).resolve(&tree, blkid).await
+    }
+
     /// As [`Self::read_block`], for a reader that keeps a copy: it is not cached any longer.
     ///
     /// # Errors

@@ -287,7 +287,12 @@ impl DslPool {
             return Ok(os);
         }
         let os = intent::open(self, dataset).await?;
-        Ok(dataset.objset.lock().get_or_insert(os).clone())
+        let mut open = dataset.objset.lock();
+        // While it is sent it stays as it is.
+        if self.in_use.has(dataset.object) && !self.read_only {
+            return Err(PoolError::Busy("dataset is busy".into()));
+        }
+        Ok(open.get_or_insert(os).clone())
     }
 
     /// The intent log of an open file system; none when the pool is read-only.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use platter_dmu::Objset;
 use platter_ondisk::ObjectId;
+use platter_ondisk::dsl::DslDatasetPhys;
 
 use crate::accounting::Accounting;
 use crate::dataset::Dataset;
@@ -95,9 +96,19 @@ impl DslPool {
         let found = find(self, full_name).await?;
         let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
         let phys = SnapshotBonus::load(&self.mos, found.object).await?.phys;
+        self.open_for_reading(found.object, &phys, &found.head).await
+    }
+
+    /// Opens the object set of data set `object`, a snapshot of `head` or it itself, which nobody changes meanwhile.
+    pub(crate) async fn open_for_reading(
+        &self,
+        object: ObjectId,
+        phys: &DslDatasetPhys,
+        head: &Dataset,
+    ) -> Result<Arc<Objset>> {
         let nothing = Arc::new(Accounting::new(self.store.clone(), phys.creation_txg));
-        let properties = effects::write_properties(self, &found.head.dir);
-        let params = self.objset_params(found.object, nothing, properties, true);
+        let properties = effects::write_properties(self, &head.dir);
+        let params = self.objset_params(object, nothing, properties, true);
         Ok(Objset::open(params, phys.bp).await?)
     }
 }

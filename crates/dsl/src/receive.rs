@@ -12,7 +12,7 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_ondisk::Txg;
 use platter_ondisk::dsl::dataset_flags;
-use platter_stream::{Begin, Parser, RECORD_SIZE, Record, StreamFeatures};
+use platter_stream::{Parser, RECORD_SIZE, StreamFeatures};
 use platter_zio::ZioError;
 
 use crate::contents::Contents;
@@ -23,6 +23,7 @@ use crate::receive_begin::{Begun, ReceiveRequest, bad_stream, check_features, ch
 use crate::receive_records::Filling;
 use crate::resume_state::RECEIVING;
 use crate::stream_ends::StreamSource;
+use crate::stream_records::Records;
 use crate::take_snapshot::{self, Site, must_wait};
 use crate::{destroy, history, intent, receive_existing, resume_state};
 
@@ -44,90 +45,15 @@ pub struct Failed {
     pub token: Option<String>,
 }
 
-/// Reads a stream's first record with its list.
-///
-/// # Errors
-/// It is none; what the source says.
-pub async fn read_begin(source: &mut dyn StreamSource) -> Result<(Parser, Begin, Vec<u8>)> {
-    let mut bytes = [0; RECORD_SIZE];
-    if source.fill(&mut bytes).await? < RECORD_SIZE {
-        return Err(PoolError::invalid("invalid stream\n(failed to read first record)"));
-    }
-    begun(&bytes, source).await
-}
-
-async fn begun(bytes: &[u8; RECORD_SIZE], source: &mut dyn StreamSource) -> Result<(Parser, Begin, Vec<u8>)> {
-    let (mut parser, begin) = Parser::begin(bytes).map_err(|error| PoolError::Invalid(error.to_string()))?;
-    let mut list = Vec::new();
-    if begin.list_length > 0 {
-        list = payload(source, begin.list_length as usize).await?;
-        parser.payload(&list).map_err(|error| PoolError::Invalid(error.to_string()))?;
-    }
-    Ok((parser, begin, list))
-}
-
-/// Reads the first record of the next stream in a package; nothing when that was the last.
-///
-/// # Errors
-/// As [`read_begin`].
-pub async fn read_next(source: &mut dyn StreamSource) -> Result<Option<(Parser, Begin, Vec<u8>)>> {
-    let mut bytes = [0; RECORD_SIZE];
-    if source.fill(&mut bytes).await? < RECORD_SIZE {
-        return Err(incomplete());
-    }
-    match Parser::is_package_end(&bytes) {
-        true => Ok(None),
-        false => begun(&bytes, source).await.map(Some),
-    }
-}
-
-/// Reads `length` bytes.
-async fn payload(source: &mut dyn StreamSource, length: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    if source.fill(&mut bytes).await? < length {
-        return Err(incomplete());
-    }
-    Ok(bytes)
-}
-
-fn incomplete() -> PoolError {
-    PoolError::invalid("incomplete stream")
-}
-
-fn refused(error: platter_stream::StreamError) -> PoolError {
-    match error {
-        platter_stream::StreamError::Checksum => PoolError::invalid("checksum mismatch"),
-        platter_stream::StreamError::Unsupported(text) => PoolError::Unsupported(text),
-        error => {
-            tracing::debug!(%error, "a stream makes no sense");
-            PoolError::invalid("invalid backup stream")
-        }
-    }
-}
-
 /// Takes records in until the last.
-async fn take_in(
-    filling: &mut Filling,
-    parser: &mut Parser,
-    source: &mut dyn StreamSource,
-    before: u64,
-    bytes: &mut u64,
-) -> Result<()> {
-    let mut header = [0; RECORD_SIZE];
-    loop {
-        if source.fill(&mut header).await? < RECORD_SIZE {
-            return Err(incomplete());
-        }
-        let next = parser.header(&header).map_err(refused)?;
-        *bytes += RECORD_SIZE as u64;
-        if matches!(next.record, Record::End(_)) {
-            return Ok(());
-        }
-        let contents = payload(source, next.payload as usize).await?;
-        parser.payload(&contents).map_err(refused)?;
-        *bytes += contents.len() as u64;
-        filling.apply(&next.record, contents, before + *bytes).await?;
+async fn take_in(filling: &mut Filling, records: &mut Records<'_>, before: u64, bytes: &mut u64) -> Result<()> {
+    let begun = *bytes;
+    while let Some((record, contents)) = records.next().await? {
+        *bytes = begun + records.bytes();
+        filling.apply(&record, contents, before + *bytes).await?;
     }
+    *bytes = begun + records.bytes();
+    Ok(())
 }
 
 /// The data set in which a receive was broken off that `request` resumes.
@@ -167,7 +93,14 @@ impl DslPool {
             let check = async move |dsl: Arc<Self>| check_resumed(&dsl, &request).await;
             let open = async move |dsl: Arc<Self>, tx: Tx, begun: Begun| {
                 let os = intent::open(&dsl, &begun.dataset).await?;
-                *begun.dataset.objset.lock() = Some(os);
+                {
+                    let mut open = begun.dataset.objset.lock();
+                    // `zfs send -S` sends it.
+                    if dsl.in_use.has(begun.dataset.object) {
+                        return Err(PoolError::Busy("dataset is busy".into()));
+                    }
+                    *open = Some(os);
+                }
                 let text = format!("({})", begun.dataset.object);
                 history::append_event(&dsl, &tx, "resume receive", &text).await?;
                 Ok(begun)
@@ -193,7 +126,7 @@ impl DslPool {
         self: &Arc<Self>,
         request: &ReceiveRequest,
         begun: &Begun,
-        mut parser: Parser,
+        parser: Parser,
         source: &mut dyn StreamSource,
     ) -> std::result::Result<u64, Failed> {
         let mut bytes = RECORD_SIZE as u64 + u64::from(request.begin.list_length);
@@ -204,7 +137,7 @@ impl DslPool {
         let resumable = request.resumable || begun.is_resumed;
         let (begin, swapped) = (&request.begin, parser.is_swapped());
         let mut filling = Filling::new(self, &begun.dataset, os, begin, swapped, resumable);
-        let taken = take_in(&mut filling, &mut parser, source, begun.bytes, &mut bytes).await;
+        let taken = take_in(&mut filling, &mut Records::new(parser, source), begun.bytes, &mut bytes).await;
         drop(filling);
         match taken {
             Ok(()) => Ok(bytes),
@@ -272,6 +205,8 @@ impl DslPool {
     /// # Errors
     /// It is none, or open; device errors, damage.
     pub async fn destroy_unfinished(self: &Arc<Self>, name: &str) -> Result<()> {
+        let unfinished = self.find(name)?;
+        let _closed = self.keep_closed(&unfinished)?;
         let (doomed, gone) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {
             let dataset = dsl.find(&doomed)?;

@@ -15,15 +15,16 @@ use platter_stream::{Begin, HeaderKind, RECORD_SIZE, StreamFeatures, begin_flags
 use platter_zio::ZioError;
 
 use crate::contents::{self, Contents};
+use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
-use crate::in_use::Kept;
 use crate::inheritance::number;
-use crate::named_snapshot::{self, NamedSnapshot};
+use crate::named_snapshot;
 use crate::pool::DslPool;
 use crate::send_since::{Since, is_before, missing, not_earlier};
+use crate::send_source::Held;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::SpaceChange;
-use crate::{deadlist_merge, encryption};
+use crate::{deadlist_merge, encryption, send_source};
 
 /// How blocks are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,8 +40,10 @@ pub struct SendFlags {
 /// What is to be sent.
 #[derive(Clone, Debug, Default)]
 pub struct SendRequest {
-    /// Full name of the snapshot.
+    /// Full name of the snapshot, or of the file system or volume itself.
     pub snapshot: String,
+    /// Of a data set: what a receive that was broken off has left there (`-S`).
+    pub saved: bool,
     /// Full name of the snapshot, or bookmark, that the other side has.
     pub since: Option<String>,
     /// How.
@@ -49,17 +52,19 @@ pub struct SendRequest {
     pub resume: Option<Resume>,
 }
 
-/// A stream that can be made. While it is there its snapshot stays, too.
+/// A stream that can be made. While it is there what is sent stays as it is, too.
 pub struct Sending {
     pub(crate) objset: ObjectId,
     pub(crate) phys: DslDatasetPhys,
+    /// Whether the stream goes on where this one ends: it has no end of its own.
+    pub(crate) is_partial: bool,
     /// Blocks born up to here are known to the other side.
     pub(crate) since: Txg,
     pub(crate) begin: Begin,
     pub(crate) list: Vec<u8>,
     pub(crate) from: Resume,
     estimate: u64,
-    _kept: Kept,
+    _held: Held,
 }
 
 impl Sending {
@@ -87,14 +92,14 @@ pub(crate) async fn features_of(dsl: &DslPool, object: ObjectId) -> Result<BTree
     Ok(features)
 }
 
-async fn since(dsl: &DslPool, name: &str, to: &SnapshotBonus) -> Result<Since> {
+async fn since(dsl: &DslPool, name: &str, to: &DslDatasetPhys) -> Result<Since> {
     if name.contains('#') {
-        return crate::bookmarks::since(dsl, name, &to.phys).await;
+        return crate::bookmarks::since(dsl, name, to).await;
     }
     let found = named_snapshot::find(dsl, name).await?;
     let found = found.ok_or_else(|| missing(name))?;
     let from = SnapshotBonus::load(&dsl.mos, found.object).await?.phys;
-    match is_before(dsl, (from.dir_obj, from.creation_txg), &to.phys).await? {
+    match is_before(dsl, (from.dir_obj, from.creation_txg), to).await? {
         Some(of_origin) => Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin }),
         None => Err(not_earlier()),
     }
@@ -165,8 +170,8 @@ fn estimate(space: SpaceChange, record_size: u64, compressed: bool) -> u64 {
 }
 
 /// Space referenced by the snapshot of this guid of the same data set; nothing when it is gone.
-async fn space_of(dsl: &DslPool, to: &NamedSnapshot, since: Since) -> Result<SpaceChange> {
-    for (_, bonus) in named_snapshot::in_order(dsl, &to.head).await? {
+async fn space_of(dsl: &DslPool, head: &Dataset, since: Since) -> Result<SpaceChange> {
+    for (_, bonus) in named_snapshot::in_order(dsl, head).await? {
         if bonus.phys.guid == since.guid {
             let mut own = space_since(dsl, &bonus.phys, None).await?;
             own.used = own.used.max(0);
@@ -214,18 +219,15 @@ impl DslPool {
     /// # Errors
     /// It does not exist, is encrypted or damaged; the earlier snapshot does not exist, or is none.
     pub async fn prepare_send(&self, request: &SendRequest) -> Result<Sending> {
-        let found = named_snapshot::find(self, &request.snapshot).await?;
-        let to = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
-        let kept = self.in_use.keep(to.object);
-        let bonus = SnapshotBonus::load(&self.mos, to.object).await?;
+        let to = send_source::open(self, &request.snapshot, request.saved).await?;
         if encryption::of(&self.mos, &to.head.dir).await?.is_some() {
             return Err(PoolError::Unsupported("it is encrypted, which this version cannot send yet".into()));
         }
         let since = match &request.since {
-            Some(name) => since(self, name, &bonus).await?,
+            Some(name) => since(self, name, &to.phys).await?,
             None => Since::default(),
         };
-        let os = self.open_snapshot(&to.full_name).await?;
+        let os = self.open_for_reading(to.object, &to.phys, &to.head).await?;
         let features = stream_features(self, &os, to.object, request).await?;
         let list = match request.resume {
             Some(from) => {
@@ -238,22 +240,25 @@ impl DslPool {
             None => Vec::new(),
         };
         let mut flags = begin_flags::FREE_RECORDS | begin_flags::SPILL_BLOCK;
-        flags |= if since.of_origin { begin_flags::CLONE } else { 0 };
-        flags |= if bonus.phys.flags & dataset_flags::CI_DATASET != 0 { begin_flags::CI_DATA } else { 0 };
+        // What a receive fills is a clone only until it is finished.
+        let own = |since: &String| since.split(['@', '#']).next() == Some(&request.snapshot);
+        let is_own = request.saved && request.since.as_ref().is_some_and(own);
+        flags |= if since.of_origin && !is_own { begin_flags::CLONE } else { 0 };
+        flags |= if to.phys.flags & dataset_flags::CI_DATASET != 0 { begin_flags::CI_DATA } else { 0 };
         let before = match request.since {
-            Some(_) => Some((since.txg, space_of(self, &to, since).await?)),
+            Some(_) => Some((since.txg, space_of(self, &to.head, since).await?)),
             None => None,
         };
-        let space = space_since(self, &bonus.phys, before).await?;
+        let space = space_since(self, &to.phys, before).await?;
         let begin = Begin {
             kind: HeaderKind::Substream,
             features,
-            creation_time: bonus.phys.creation_time,
+            creation_time: to.phys.creation_time,
             objset_type: os.kind(),
             flags,
-            to_guid: bonus.phys.guid,
+            to_guid: to.guid,
             from_guid: since.guid,
-            to_name: to.full_name.clone(),
+            to_name: to.name,
             list_length: u32::try_from(list.len()).unwrap_or(u32::MAX),
         };
         Ok(Sending {
@@ -263,8 +268,9 @@ impl DslPool {
             list,
             from: request.resume.unwrap_or_default(),
             estimate: estimate(space, number(&to.head.dir, "recordsize"), request.flags.compressed),
-            phys: bonus.phys,
-            _kept: kept,
+            is_partial: request.saved,
+            phys: to.phys,
+            _held: to.held,
         })
     }
 }

@@ -123,8 +123,10 @@ impl DslPool {
         let (walked, sent) = tokio::join!(walk, records);
         sent?;
         walked?;
-        let end = sender.framer.end();
-        sender.out.extend_from_slice(&end);
+        if !sending.is_partial {
+            let end = sender.framer.end();
+            sender.out.extend_from_slice(&end);
+        }
         let last = std::mem::take(&mut sender.out);
         sender.sink.put(last).await?;
         Ok(sender.framer.bytes())

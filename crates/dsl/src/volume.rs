@@ -288,6 +288,10 @@ impl DslPool {
         if dataset.kind != DatasetKind::Volume {
             return Err(PoolError::invalid("it is no volume"));
         }
+        // While it is sent nobody waits for that.
+        if self.in_use.has(dataset.object) && !self.read_only {
+            return Err(PoolError::Busy("dataset is busy".into()));
+        }
         let mut users = dataset.users.clone().lock_owned().await;
         // It may have gone meanwhile.
         if !self.find(name).is_ok_and(|found| Arc::ptr_eq(&found, &dataset)) {

@@ -24,6 +24,7 @@ pub mod overlay;
 pub mod reference;
 pub mod rsync;
 pub mod run;
+pub mod stream;
 pub mod tree;
 pub mod zdb;
 pub mod zfs_fuse;

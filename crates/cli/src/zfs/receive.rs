@@ -74,11 +74,6 @@ fn asked(words: &[String], command: &str) -> Result<Asked, Failure> {
         }
         return Ok(Asked::Abort(target));
     }
-    if has("c") {
-        let version = env!("CARGO_PKG_VERSION");
-        let reason = "it cannot heal from streams yet";
-        return Err(refused(format!("zfs receive -c: not supported by platter {version}: {reason}")));
-    }
     if let Some(reason) = complaint(&target) {
         return Err(refused(format!("cannot receive: {reason}")));
     }
@@ -91,6 +86,7 @@ fn asked(words: &[String], command: &str) -> Result<Asked, Failure> {
         target,
         named,
         force: has("F"),
+        heal: has("c"),
         resumable: has("s"),
         unmounted: has("u"),
         dry_run: has("n"),
@@ -125,13 +121,17 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     for part in received.parts.iter().filter(|_| verbose) {
         let kind = if part.incremental { "incremental" } else { "full" };
         let doing = if dry_run { "would receive" } else { "receiving" };
-        outln!("{doing} {kind} stream of {} into {}", part.sent_as, part.snapshot);
+        let corrective = if part.healed.is_some() { "corrective " } else { "" };
+        outln!("{doing} {corrective}{kind} stream of {} into {}", part.sent_as, part.snapshot);
         if part.was_there {
             outln!("snap {} already exists; ignoring", part.snapshot);
         } else if !dry_run {
             let seconds = begun.elapsed().as_secs_f64().max(1e-9);
             let rate = nice::bytes((part.bytes as f64 / seconds) as u64);
             outln!("received {} stream in {seconds:.2} seconds ({rate}/sec)", nice::bytes(part.bytes));
+            if let Some(healed) = part.healed {
+                outln!("{healed} damaged blocks healed");
+            }
         }
     }
     Ok(complain_all(&received.problems))

@@ -34,8 +34,7 @@ const GRAMMAR: Grammar = Grammar {
 };
 
 /// Options that this version does not have, each with what it is for.
-const LATER: [(&str, &str); 2] =
-    [("d", "it cannot send redacted streams yet"), ("S", "it cannot send what was received in part yet")];
+const LATER: [(&str, &str); 1] = [("d", "it cannot send redacted streams yet")];
 
 /// What `zfs send` is asked for, and how it tells of it.
 struct Asked {
@@ -89,6 +88,7 @@ fn asked(words: &[String]) -> Result<Asked, Failure> {
         call: SendStream {
             since: given.map(|given| since(&given, &target)),
             snapshot: target,
+            saved: has("S"),
             large_blocks: has("L") || raw,
             embedded: has("e") || raw,
             compressed: has("c") || raw,
@@ -142,6 +142,18 @@ fn check_operands(parsed: &Parsed) -> Result<(), Failure> {
     } else if parsed.operands.len() != 1 {
         let what = if parsed.operands.is_empty() { "missing snapshot argument" } else { "too many arguments" };
         return Err(usage(what));
+    }
+    let is_head = parsed.operands.first().is_some_and(|name| !name.contains('@'));
+    if has("S") {
+        if ["i", "I", "R", "p", "b", "h", "L", "e", "c", "w", "d"].into_iter().any(has) {
+            return Err(usage("incompatible flags combined with saved send flag"));
+        }
+        if !is_head {
+            return Err(usage("saved send must specify the dataset with partially-received state"));
+        }
+    }
+    if is_head && (has("R") || has("I")) {
+        return Err(refused("Error: Unsupported flag with filesystem or bookmark."));
     }
     if has("s") && !has("R") {
         return Err(usage("skip-missing flag can only be used in conjunction with replicate"));
@@ -199,13 +211,6 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         }
         None => {
             openable(call.snapshot.split('@').next().unwrap_or_default())?;
-            if !call.snapshot.contains('@') {
-                return Err(refused(format!(
-                    "zfs send: not supported by platter {}: it sends snapshots, and '{}' is none",
-                    env!("CARGO_PKG_VERSION"),
-                    call.snapshot
-                )));
-            }
         }
     }
     if dry_run || verbosity > 0 {

@@ -1,30 +1,23 @@
-//! `zfs send`, `zfs receive` and bookmarks.
+//! `zfs receive`.
 //!
-//! A stream that runs holds no lock of its pool: what is sent is kept by the engine, and what is received into is
-//! nobody's until it is finished. The lock is held at its beginning and its end.
+//! A stream that runs holds no lock of its pool: what is received into is nobody's until it is finished. The lock is
+//! held at its beginning and its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use platter_api::messages::{ErrorBody, ErrorKind, Outcome, SetDatasetProperties};
 use platter_api::names::split_snapshot;
-use platter_api::streams::{
-    AbortReceive, CreateBookmark, DestroyBookmark, Package, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream,
-    SendStream, SentStream,
-};
-use platter_dsl::receive::{Failed, Received, read_begin, read_next};
+use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream};
+use platter_dsl::receive::{Failed, Received};
 use platter_dsl::receive_begin::{Begun, ReceiveRequest};
 use platter_dsl::resume_state::RECEIVING;
-use platter_dsl::send::{SendFlags, SendRequest, Sending};
-use platter_dsl::send_package::{Package as PreparedPackage, PackageRequest, Part};
-use platter_dsl::stream_ends::{StreamSink, StreamSource};
+use platter_dsl::stream_ends::StreamSource;
+use platter_dsl::stream_records::{Records, read_begin, read_next};
 use platter_dsl::{DslPool, PoolError};
 use platter_nvlist::NvList;
 use platter_ondisk::Guid;
-use platter_stream::{Begin, HeaderKind, Parser, RECORD_SIZE, Record, ResumeToken, StreamFeatures, begin_flags};
-use tokio::net::UnixStream;
+use platter_stream::{Begin, HeaderKind, Parser, StreamFeatures, begin_flags};
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::replicated::Replica;
@@ -33,19 +26,7 @@ use crate::descriptors::Handed;
 use crate::engine::PoolHandle;
 use crate::mount_plan;
 use crate::mounter::HowToMount;
-use crate::pipe::{Inlet, Outlet, hung_up};
-
-/// How often a command hears how many bytes have passed.
-const TELL: Duration = Duration::from_secs(1);
-
-/// Tells the other end of `line` how many bytes have passed, now and then, for ever.
-async fn tell(line: &UnixStream, bytes: &AtomicU64) {
-    loop {
-        tokio::time::sleep(TELL).await;
-        // A command that does not listen misses it.
-        let _ = line.try_write(&bytes.load(Ordering::Relaxed).to_le_bytes());
-    }
-}
+use crate::pipe::Inlet;
 
 /// What stands in the stream is put behind the target's name (`zfs_receive_one`, `lib/libzfs/libzfs_sendrecv.c`).
 fn received_name(call: &ReceiveStream, top: &str, sent_as: &str) -> Result<String, PoolError> {
@@ -69,23 +50,10 @@ fn received_name(call: &ReceiveStream, top: &str, sent_as: &str) -> Result<Strin
 }
 
 /// Reads the rest of a stream and leaves it.
-async fn skip(mut parser: Parser, source: &mut dyn StreamSource) -> Result<u64, PoolError> {
-    let (mut header, mut bytes) = ([0; RECORD_SIZE], 0);
-    loop {
-        if source.fill(&mut header).await? < RECORD_SIZE {
-            return Err(PoolError::invalid("incomplete stream"));
-        }
-        let next = parser.header(&header).map_err(|error| PoolError::Invalid(error.to_string()))?;
-        let mut payload = vec![0; next.payload as usize];
-        if source.fill(&mut payload).await? < payload.len() {
-            return Err(PoolError::invalid("incomplete stream"));
-        }
-        parser.payload(&payload).map_err(|error| PoolError::Invalid(error.to_string()))?;
-        bytes += (RECORD_SIZE + payload.len()) as u64;
-        if matches!(next.record, Record::End(_)) {
-            return Ok(bytes);
-        }
-    }
+async fn skip(parser: Parser, source: &mut dyn StreamSource) -> Result<u64, PoolError> {
+    let mut records = Records::new(parser, source);
+    while records.next().await?.is_some() {}
+    Ok(records.bytes())
 }
 
 /// What a receive of this stream cannot do, in which words.
@@ -97,18 +65,6 @@ fn attempt(begin: &Begin) -> &'static str {
     } else {
         "cannot receive incremental stream"
     }
-}
-
-/// How a message begins that says why something is not sent.
-fn cannot_send(snapshot: &str) -> String {
-    format!("warning: cannot send '{snapshot}'")
-}
-
-async fn prepare(dsl: &Arc<DslPool>, request: &SendRequest) -> Answer<Sending> {
-    dsl.prepare_send(request).await.map_err(|error| match error {
-        PoolError::NotFound(text) if text == "dataset does not exist" => no_such_dataset(&request.snapshot),
-        error => failed(&cannot_send(&request.snapshot), error),
-    })
 }
 
 /// The beginning of a stream with one snapshot.
@@ -143,167 +99,16 @@ fn not_received(what: &str, Failed { error, token }: Failed) -> ErrorBody {
 
 impl Daemon {
     /// The engine's own pool of a data set, which makes and takes streams.
-    fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
+    pub(super) fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let engine = pool.engine_pool().ok_or_else(|| ErrorBody::new("this pool has no streams"))?;
         let dsl = engine.dsl().clone();
         Ok((pool, dsl))
     }
 
-    fn handed(&self, name: &str) -> Answer<Handed> {
+    pub(super) fn handed(&self, name: &str) -> Answer<Handed> {
         let lost = || ErrorBody::of_kind(ErrorKind::Lost, "the daemon does not have the stream's descriptor");
         self.descriptors.take(name).ok_or_else(lost)
-    }
-
-    /// What a resume token asks for: the snapshot by its guid, wherever it is called how now.
-    async fn resumed(&self, text: &str) -> Answer<(SendStream, SendRequest)> {
-        let what = |reason: String| ErrorBody::new(format!("cannot resume send: {reason}"));
-        let token = ResumeToken::parse(text).map_err(|error| {
-            let text = error.to_string();
-            what(text.trim_start_matches("invalid stream (").trim_end_matches(')').to_owned())
-        })?;
-        let (_, dsl) = self.streaming(&token.to_name)?;
-        let dataset = token.to_name.split('@').next().unwrap_or_default();
-        let found = dsl.snapshot_by_guid(dataset, token.to_guid).await.map_err(|error| what(error.to_string()))?;
-        let Some(snapshot) = found else {
-            let gone = format!("'{}' used in the initial send no longer exists", token.to_name);
-            let other = format!("'{}' is no longer the same snapshot used in the initial send", token.to_name);
-            let exists = dsl.snapshot(&token.to_name).await.is_ok();
-            return Err(what(if exists { other } else { gone }));
-        };
-        let since = match token.from_guid {
-            None => None,
-            Some(guid) => {
-                let mut found = dsl.snapshot_by_guid(dataset, guid).await.map_err(|error| what(error.to_string()))?;
-                if found.is_none() {
-                    let name = snapshot.split('@').next().unwrap_or_default();
-                    found = dsl.bookmark_by_guid(name, guid).await.map_err(|error| what(error.to_string()))?;
-                }
-                Some(found.ok_or_else(|| what(format!("incremental source {:#x} no longer exists", guid.0)))?)
-            }
-        };
-        let call = SendStream {
-            snapshot: snapshot.clone(),
-            since: since.clone(),
-            large_blocks: token.large_blocks,
-            embedded: token.embedded,
-            compressed: token.compressed,
-            ..SendStream::default()
-        };
-        let resume = Some(platter_dsl::send::Resume { object: token.object, offset: token.offset });
-        Ok((call, SendRequest { snapshot, since, flags: SendFlags::default(), resume }))
-    }
-
-    /// `zfs send`.
-    pub async fn send_stream(&self, call: &SendStream) -> Answer<SentStream> {
-        // Closed when it fails early, too: its other end would wait for ever.
-        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor)).transpose()?;
-        if let Some(package) = &call.package {
-            return self.send_package(call, package, handed).await;
-        }
-        let (asked, mut request) = match &call.token {
-            Some(token) => self.resumed(token).await?,
-            None => (call.clone(), SendRequest::default()),
-        };
-        request.snapshot.clone_from(&asked.snapshot);
-        request.since.clone_from(&asked.since);
-        request.flags = SendFlags {
-            large_blocks: asked.large_blocks || call.large_blocks,
-            embedded: asked.embedded || call.embedded,
-            compressed: asked.compressed || call.compressed,
-        };
-        let (_, dsl) = self.streaming(&request.snapshot)?;
-        let sending = prepare(&dsl, &request).await?;
-        let mut answer = SentStream {
-            snapshot: request.snapshot.clone(),
-            since: request.since.clone(),
-            estimate: sending.estimate(),
-            ..SentStream::default()
-        };
-        let Some(handed) = handed else { return Ok(answer) };
-        let send = async |outlet: &mut Outlet| dsl.send(&sending, outlet).await;
-        let sent = self.let_out(&request.snapshot, handed, send).await;
-        answer.bytes = sent.map_err(|error| failed(&cannot_send(&request.snapshot), error))?;
-        Ok(answer)
-    }
-
-    /// Has `send` make a stream of what is called `name`, and its bytes go where they are to.
-    async fn let_out(
-        &self,
-        name: &str,
-        Handed { file, line }: Handed,
-        send: impl AsyncFnOnce(&mut Outlet) -> Result<u64, PoolError>,
-    ) -> Result<u64, PoolError> {
-        let running = self.streams.begin(pool_of(name));
-        let mut told = running.told();
-        let mut outlet = Outlet::new(file);
-        let counter = outlet.counter();
-        let interrupted = || PoolError::invalid("signal received");
-        tokio::select! {
-            biased;
-            sent = async {
-                let bytes = send(&mut outlet).await?;
-                outlet.finish().await.map(|()| bytes)
-            } => sent,
-            () = hung_up(&line) => Err(interrupted()),
-            _ = told.wait_for(|told| *told) => Err(interrupted()),
-            () = tell(&line, &counter) => Err(interrupted()),
-        }
-    }
-
-    /// `zfs send` of several snapshots, or with properties.
-    async fn send_package(&self, call: &SendStream, package: &Package, handed: Option<Handed>) -> Answer<SentStream> {
-        let (_, dsl) = self.streaming(&call.snapshot)?;
-        let what = cannot_send(&call.snapshot);
-        let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
-        let several = package.all_between || package.replicate;
-        let short = |since: &String| since.split_once('@').map_or(since.clone(), |(_, own)| own.to_owned());
-        let request = PackageRequest {
-            dataset: dataset.to_owned(),
-            to: to.to_owned(),
-            from: call.since.as_ref().filter(|_| several).map(short),
-            all_between: package.all_between,
-            replicate: package.replicate,
-            properties: package.properties,
-            backup: package.backup,
-            holds: package.holds,
-            without: package.without.clone(),
-            skip_missing: package.skip_missing,
-        };
-        dsl.snapshot(&call.snapshot).await.map_err(|_| no_such_dataset(&call.snapshot))?;
-        let mut found = dsl.prepare_package(&request).await.map_err(|error| failed(&what, error))?;
-        if let (false, [part]) = (several, &mut found.parts[..]) {
-            part.since.clone_from(&call.since);
-        }
-        let flags = SendFlags { large_blocks: call.large_blocks, embedded: call.embedded, compressed: call.compressed };
-        let (mut sendings, mut parts) = (Vec::new(), Vec::new());
-        for Part { snapshot, since } in found.parts.clone() {
-            let request = SendRequest { snapshot: snapshot.clone(), since: since.clone(), flags, resume: None };
-            let sending = prepare(&dsl, &request).await?;
-            parts.push((snapshot, since, sending.estimate()));
-            sendings.push(sending);
-        }
-        let mut answer = SentStream {
-            snapshot: call.snapshot.clone(),
-            since: call.since.clone(),
-            estimate: parts.iter().map(|(_, _, estimate)| estimate).sum(),
-            bytes: 0,
-            parts,
-            warnings: found.warnings.clone(),
-        };
-        let Some(handed) = handed else { return Ok(answer) };
-        let send = async |outlet: &mut Outlet| {
-            let header = found.header();
-            let mut bytes = header.len() as u64;
-            outlet.put(header).await?;
-            for sending in &sendings {
-                bytes += dsl.send(sending, outlet).await?;
-            }
-            outlet.put(PreparedPackage::end()).await?;
-            Ok(bytes)
-        };
-        answer.bytes = self.let_out(&call.snapshot, handed, send).await.map_err(|error| failed(&what, error))?;
-        Ok(answer)
     }
 
     /// `zfs receive`.
@@ -406,6 +211,10 @@ impl Daemon {
         platter_api::names::check_snapshot(&name).map_err(|reason| cannot(PoolError::from(reason)))?;
         let incremental = begin.from_guid.0 != 0;
         let part = ReceivedPart { snapshot: name.clone(), sent_as, incremental, ..ReceivedPart::default() };
+        if call.heal {
+            answer.parts.push(self.heal_part(call, &begin, parser, source, part).await?);
+            return Ok(());
+        }
         answer.parts.push(part);
         let at = answer.parts.len() - 1;
         let (_, dsl) = self.streaming(&name)?;
@@ -457,6 +266,41 @@ impl Daemon {
             answer.problems.extend(self.finish_snapshot(&dsl, call, &name, guid, replica).await);
         }
         Ok(())
+    }
+
+    /// Heals a snapshot that is there with one of a stream.
+    async fn heal_part(
+        &self,
+        call: &ReceiveStream,
+        begin: &Begin,
+        parser: Parser,
+        source: &mut Inlet,
+        mut part: ReceivedPart,
+    ) -> Answer<ReceivedPart> {
+        let cannot = |error| failed(attempt(begin), error);
+        let refused = |text: &str| Err(cannot(PoolError::invalid(text)));
+        if call.force || call.resumable || call.unmounted || call.without_holds || call.named != ReceivedName::Own {
+            return refused("corrective recv can not be used when combined with this flag");
+        }
+        part.healed = Some(0);
+        let absent = || cannot(PoolError::invalid("corrective recv must specify an existing snapshot to heal"));
+        let (pool, dsl) = self.streaming(&part.snapshot).map_err(|_| absent())?;
+        match dsl.snapshot_guid(&part.snapshot).await.map_err(cannot)? {
+            None => return Err(absent()),
+            Some(guid) if guid != begin.to_guid => {
+                return refused("local snapshot doesn't match the snapshot in the provided stream");
+            }
+            Some(_) if call.dry_run => {
+                part.bytes = skip(parser, source).await.map_err(cannot)?;
+                return Ok(part);
+            }
+            Some(_) => {}
+        }
+        let healed = dsl.heal_snapshot(&part.snapshot, begin, parser, source).await;
+        let healed = healed.map_err(cannot)?;
+        (part.bytes, part.healed) = (healed.bytes, Some(healed.healed));
+        self.log(&pool, &call.command).await;
+        Ok(part)
     }
 
     /// Gives a received snapshot its properties and tags; answers what cannot be set.
@@ -635,29 +479,6 @@ impl Daemon {
         }
         let result = dsl.destroy_unfinished(unfinished).await;
         result.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
-        self.log(&pool, &call.command).await;
-        Ok(Outcome::default())
-    }
-
-    /// `zfs bookmark`.
-    pub async fn create_bookmark(&self, call: &CreateBookmark) -> Answer<Outcome> {
-        let (pool, dsl) = self.streaming(&call.bookmark)?;
-        let _lock = self.locks.of(pool_of(&call.bookmark)).await;
-        let what = format!("cannot create bookmark '{}'", call.bookmark);
-        dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
-        self.log(&pool, &call.command).await;
-        Ok(Outcome::default())
-    }
-
-    /// `zfs destroy` of a bookmark.
-    pub async fn destroy_bookmark(&self, call: &DestroyBookmark) -> Answer<Outcome> {
-        let name = &call.bookmark;
-        let (pool, dsl) = self.streaming(name)?;
-        let _lock = self.locks.of(pool_of(name)).await;
-        dsl.destroy_bookmark(name).await.map_err(|error| match error {
-            PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
-            error => failed(&format!("cannot destroy '{name}'"), error),
-        })?;
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
     }

@@ -48,6 +48,7 @@ mod send_receive;
 mod snapshots;
 mod space;
 mod spares;
+mod streams;
 mod surroundings;
 mod trim;
 mod txgs;

@@ -13,19 +13,19 @@ const MIB: u64 = 1 << 20;
 const RECORD: u64 = 312;
 
 /// Runs a shell script with `$ZFS` as our command.
-fn sh(lab: &Lab, script: &str) -> Run {
+pub(crate) fn sh(lab: &Lab, script: &str) -> Run {
     let zfs = format!("{} zfs", binary().display());
     lab.run("sh", ["-c", &format!("zfs() {{ {zfs} \"$@\"; }}\n{script}")])
 }
 
 #[track_caller]
-fn value(lab: &Lab, property: &str, name: &str) -> String {
+pub(crate) fn value(lab: &Lab, property: &str, name: &str) -> String {
     lab.zfs(&format!("get -Hp -o value {property} {name}")).ok().stdout.trim().to_owned()
 }
 
 /// A stream in a file: which `zstream` accepts.
 #[track_caller]
-fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
+pub(crate) fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
     let path = lab.tmp().join(file);
     let run = sh(lab, &format!("zfs send {words} > {}", path.display())).ok();
     assert_eq!(run.stderr, "", "{words}");
@@ -43,12 +43,12 @@ fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
     path
 }
 
-fn receive(lab: &Lab, words: &str, stream: &Path) -> Run {
+pub(crate) fn receive(lab: &Lab, words: &str, stream: &Path) -> Run {
     sh(lab, &format!("zfs receive {words} < {}", stream.display()))
 }
 
 /// Files of all kinds.
-fn fill(mount: &Path, seed: u64) {
+pub(crate) fn fill(mount: &Path, seed: u64) {
     for file in 0..20 {
         fs::write(mount.join(format!("small{seed}-{file}")), data::text(seed + file, 100 * (file as usize + 1)))
             .unwrap();
@@ -69,7 +69,7 @@ fn fill(mount: &Path, seed: u64) {
 }
 
 /// Attributes that make spill blocks, and access control lists.
-fn decorate(lab: &Lab, mount: &Path, seed: u64) {
+pub(crate) fn decorate(lab: &Lab, mount: &Path, seed: u64) {
     let path = mount.join(format!("small{seed}-1"));
     let name = path.to_str().unwrap();
     for (attribute, length) in [("user.short", 10), ("user.long", 3000), ("user.longer", 20_000)] {
@@ -83,7 +83,7 @@ fn decorate(lab: &Lab, mount: &Path, seed: u64) {
     }
 }
 
-fn blocks(path: &Path) -> u64 {
+pub(crate) fn blocks(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks()
 }
 
