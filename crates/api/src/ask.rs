@@ -30,7 +30,7 @@ use crate::request::Changed;
 use crate::schedules::{ListSchedules, ScheduleReport};
 use crate::snapshots::{
     CloneSnapshot, DeleteQueue, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetDeleteQueue, GetHolds,
-    HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
+    GetWritten, HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots, Written,
 };
 use crate::streams::{
     AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
@@ -97,6 +97,7 @@ operations! {
         "list_mounts" ListMounts -> Vec<MountEntry>,
         "get_holds" GetHolds -> Holds,
         "get_delete_queue" GetDeleteQueue -> DeleteQueue,
+        "get_written" GetWritten -> Written,
         "list_jobs" ListJobs -> Vec<Job>,
         "get_faults" GetFaults -> Vec<PoolFaults>,
     }

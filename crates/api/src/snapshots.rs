@@ -114,6 +114,23 @@ pub struct Holds {
     pub holds: Vec<(String, BTreeMap<String, u64>)>,
 }
 
+/// Asks how much was written since earlier snapshots (`written@…`).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetWritten {
+    /// Full names of data sets and snapshots of them.
+    pub names: Vec<String>,
+    /// The earlier snapshots: by full name, or one of that name of each data set.
+    pub since: Vec<String>,
+}
+
+/// Answer to [`GetWritten`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Of each name that has written something since that snapshot: the name, the snapshot as it was given, bytes.
+    pub written: Vec<(String, String, u64)>,
+}
+
 /// Asks how many files of a file system have no name any more and are still to be freed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

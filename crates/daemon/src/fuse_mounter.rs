@@ -260,7 +260,7 @@ impl Mounter for FuseMounter {
     }
 
     async fn usage(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, whose: Whose) -> Result<Vec<IdUsage>, String> {
-        with_objset(pool, dataset, async |objset| {
+        let look = async |objset: &Arc<Objset>| {
             let usage = user_quota::usage(objset, totals(whose)).await.map_err(|error| error.to_string())?;
             let shown = |usage: &user_quota::Usage| IdUsage {
                 id: usage.id,
@@ -270,8 +270,13 @@ impl Mounter for FuseMounter {
                 objects_quota: usage.objects_quota,
             };
             Ok(usage.iter().map(shown).collect())
-        })
-        .await
+        };
+        if !dataset.contains('@') {
+            return with_objset(pool, dataset, look).await;
+        }
+        let pool = pool.engine_pool().ok_or("the pool has no engine")?;
+        let objset = pool.dsl().open_snapshot(dataset).await.map_err(|error| error.to_string())?;
+        look(&objset).await
     }
 
     async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, quota: &IdQuota) -> Result<(), String> {

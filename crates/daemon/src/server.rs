@@ -26,7 +26,7 @@ use platter_api::notify::{AddReceiver, ListReceivers, RemoveReceiver, TestReceiv
 use platter_api::report::Detail;
 use platter_api::schedules::ListSchedules;
 use platter_api::snapshots::{
-    CloneSnapshot, DestroySnapshots, DiffSnapshots, GetDeleteQueue, GetHolds, HoldSnapshot, PromoteDataset,
+    CloneSnapshot, DestroySnapshots, DiffSnapshots, GetDeleteQueue, GetHolds, GetWritten, HoldSnapshot, PromoteDataset,
     RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
@@ -184,6 +184,7 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
         Look::GetTxgs(call) => json::<GetTxgs>(daemon.txgs(&call.pool, call.after)),
         Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(&call).await),
         Look::GetDeleteQueue(call) => json::<GetDeleteQueue>(daemon.delete_queue(&call).await),
+        Look::GetWritten(call) => json::<GetWritten>(daemon.written(&call).await),
         Look::GetHolds(call) => json::<GetHolds>(daemon.holds(&call).await),
         Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
         Look::GetFaults(call) => json::<GetFaults>(daemon.faults(&call)),

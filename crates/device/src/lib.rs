@@ -27,6 +27,7 @@ mod partition;
 mod path_kind;
 mod pool;
 pub mod project;
+pub mod rewrite;
 mod ring;
 mod sector;
 pub mod signatures;

@@ -46,6 +46,14 @@ impl DslPool {
         })
     }
 
+    /// What is filled by a receive beside its target: hidden, but found by its name.
+    ///
+    /// # Errors
+    /// It does not exist; damage in the MOS, unreadable blocks.
+    pub async fn hidden_report(&self, name: &str) -> Result<DatasetReport> {
+        self.unless_suspended(async { self.dataset_report(name, &*self.find(name)?).await }).await
+    }
+
     /// All data sets, parents before children, sorted by name.
     ///
     /// # Errors

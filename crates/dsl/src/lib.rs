@@ -107,6 +107,7 @@ pub mod version_limits;
 pub mod volume;
 pub mod volume_server;
 pub mod watched;
+pub mod written_since;
 pub mod zapify;
 
 pub use environment::{FilesystemMaker, FilesystemOptions, Randomness};

@@ -33,6 +33,8 @@ pub struct PackageRequest {
     pub from: Option<String>,
     /// Those in between, too (`-I`).
     pub all_between: bool,
+    /// From this snapshot of another data set on, by full name: the one that the data set is a clone of.
+    pub from_origin: Option<String>,
     /// Data sets below, with all their snapshots up to there (`-R`).
     pub replicate: bool,
     /// Properties (`-p`).
@@ -157,8 +159,11 @@ impl Gather<'_> {
         let mut parts = Vec::new();
         let mut before = from.map(|(own, _)| format!("{name}@{own}"));
         let origin = dataset.dir.phys.lock().origin_obj;
-        if before.is_none() && request.replicate {
+        if before.is_none() && (request.replicate || request.from_origin.is_some()) {
             before = self.name_of_origin(origin).await?;
+            if request.from_origin.is_some() && request.from_origin != before {
+                return Err(PoolError::invalid("incremental source must be in same filesystem"));
+            }
         }
         for (own, bonus) in all.iter().filter(|(_, bonus)| bonus.phys.creation_txg <= to.creation_txg) {
             let (txg, full_name) = (bonus.phys.creation_txg, format!("{name}@{own}"));

@@ -25,6 +25,9 @@ const SETFLAGS: u32 = 0x4008_6602;
 const FSGETXATTR: u32 = 0x801c_581f;
 const FSSETXATTR: u32 = 0x401c_5820;
 
+/// `ZFS_IOC_REWRITE` of `include/sys/fs/zfs.h`, with offset, length, flags, and a word that is to be 0.
+const REWRITE: u32 = 0x4020_8303;
+
 /// Bytes of `struct fsxattr`: flags, extent size hint, extents, project, copy extent size hint, padding.
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
@@ -92,8 +95,28 @@ pub(crate) async fn ioctl(
             let flags = wanted_flags(&attr, word_at(data, 0)?, |flag| flag.extended)?;
             set(flags, Some(u64::from(project))).await
         }
+        REWRITE => {
+            // The kernel hands on what somebody asks who may only read.
+            let access =
+                if platter_vfs::Caller::is_root(&caller) { Access::Checked(&caller) } else { Access::Of(&user) };
+            rewrite(vfs, access, object, data).await
+        }
         _ => Err(Errno::NOTTY),
     }
+}
+
+async fn rewrite(vfs: &Vfs, access: Access<'_>, object: ObjectId, data: &[u8]) -> Result<Vec<u8>, Errno> {
+    let words: Vec<u64> =
+        data.chunks_exact(8).filter_map(|word| Some(u64::from_ne_bytes(word.try_into().ok()?))).collect();
+    let [offset, length, flags, argument] = words[..] else { return Err(Errno::INVAL) };
+    if argument != 0 {
+        return Err(Errno::INVAL);
+    }
+    // Feature `physical_rewrite`, and what to leave as it is.
+    if flags != 0 {
+        return Err(Errno::OPNOTSUPP);
+    }
+    vfs.rewrite(access, object, offset, length).await.map(|_| Vec::new()).map_err(|error| errno(&error))
 }
 
 #[cfg(test)]

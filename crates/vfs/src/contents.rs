@@ -178,6 +178,18 @@ impl Vfs {
         self.ended(Operation::Fallocate, object, changed.await, |()| 0)
     }
 
+    /// Writes what is in a range anew, up to the end with a `length` of 0; returns how many bytes were written.
+    ///
+    /// # Errors
+    /// Those of [`platter_zpl::Zpl::rewrite`]; of access.
+    pub async fn rewrite(&self, access: Access<'_>, object: ObjectId, offset: u64, length: u64) -> Result<u64> {
+        let written = async {
+            self.admit(access, object, Rights::WRITE).await?;
+            Ok(self.zpl.rewrite(object, offset, length).await?)
+        };
+        self.ended(Operation::Rewrite, object, written.await, |&written| written)
+    }
+
     /// Copies up to `length` bytes between files (object and offset); returns how many.
     ///
     /// # Errors

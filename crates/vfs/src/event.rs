@@ -50,6 +50,8 @@ pub enum Operation {
     Write,
     /// A range is allocated or emptied.
     Fallocate,
+    /// Contents are written anew as they are.
+    Rewrite,
     /// Contents are copied from file to file.
     CopyRange,
     /// Data or a hole is looked for.
@@ -99,6 +101,7 @@ impl Operation {
             Self::Read => "read",
             Self::Write => "write",
             Self::Fallocate => "fallocate",
+            Self::Rewrite => "rewrite",
             Self::CopyRange => "copy_file_range",
             Self::Seek => "lseek",
             Self::Fsync => "fsync",

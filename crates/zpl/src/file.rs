@@ -292,7 +292,7 @@ impl Zpl {
     }
 
     /// The znode of a regular file.
-    async fn file(&self, object: ObjectId) -> Result<Arc<Znode>> {
+    pub(crate) async fn file(&self, object: ObjectId) -> Result<Arc<Znode>> {
         let znode = self.znode(object).await?;
         match znode.kind() {
             FileKind::Regular => Ok(znode),

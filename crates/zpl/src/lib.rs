@@ -56,6 +56,7 @@ mod projects;
 mod quotas;
 mod rename;
 mod replay;
+mod rewrite;
 mod sa_table;
 mod salt;
 mod setattr;

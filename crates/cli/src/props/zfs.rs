@@ -113,7 +113,7 @@ pub const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedb
 
 /// Finds a property by its name or its column's.
 pub fn find(name: &str) -> Option<&'static Info> {
-    TABLE.iter().find(|info| info.name == name || info.column.eq_ignore_ascii_case(name))
+    TABLE.iter().find(|info| info.name == name || info.column.to_ascii_lowercase() == name)
 }
 
 /// Whether this is a well-formed user property ("module:property").

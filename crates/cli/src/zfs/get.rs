@@ -4,7 +4,7 @@ use platter_api::messages::DatasetView;
 use platter_api::report::DatasetKind;
 use serde_json::Value;
 
-use super::list::{add_id_properties, is_other};
+use super::list::{add_asked, is_other};
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
@@ -44,7 +44,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let selection = select::parse(properties, zfs::find, is_other).map_err(usage)?;
     let (mut found, code) = collect(session, names, reach, &kinds)?;
     if let Selection::Listed(wanted) = &selection {
-        add_id_properties(session, &mut found, wanted)?;
+        add_asked(session, &mut found, wanted)?;
     }
     let (wanted, all) = match selection {
         Selection::Listed(wanted) => (wanted, false),

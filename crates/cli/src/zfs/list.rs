@@ -2,8 +2,11 @@
 
 use std::cmp::Ordering;
 
+use std::collections::BTreeMap;
+
 use platter_api::messages::DatasetView;
-use platter_api::report::{DatasetKind, Property, PropertySource, PropertyValue};
+use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
+use platter_api::snapshots::GetWritten;
 use serde_json::Value;
 
 use super::select::{Reach, by_name, collect, types};
@@ -23,18 +26,42 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 
 /// Whether a name that is no native property may stand in a list of properties.
 pub(super) fn is_other(name: &str) -> bool {
-    zfs::is_user_property(name) || name.starts_with("written@") || ids::is_id_property(name)
+    zfs::is_user_property(name) || name.starts_with(WRITTEN) || ids::is_id_property(name)
 }
 
-/// Gives the data sets the properties of users, groups and projects that are asked for.
+/// What the name of a property begins with that tells how much was written since the snapshot named behind it.
+const WRITTEN: &str = "written@";
+
+/// Gives the data sets those properties that only who asks for them gets.
 ///
 /// # Errors
 /// What the daemon answers.
-pub(super) fn add_id_properties(
-    session: &mut Session,
-    views: &mut [DatasetView],
-    wanted: &[Wanted],
-) -> Result<(), Failure> {
+pub(super) fn add_asked(session: &mut Session, views: &mut [DatasetView], wanted: &[Wanted]) -> Result<(), Failure> {
+    add_written(session, views, wanted)?;
+    add_id_properties(session, views, wanted)
+}
+
+fn add_written(session: &mut Session, views: &mut [DatasetView], wanted: &[Wanted]) -> Result<(), Failure> {
+    let since: Vec<String> =
+        wanted.iter().filter_map(|wanted| Some(wanted.name().strip_prefix(WRITTEN)?.to_owned())).collect();
+    if since.is_empty() {
+        return Ok(());
+    }
+    let names = views.iter().map(|view| view.report.name.clone()).collect();
+    let written = session.ask(GetWritten { names, since })?.written;
+    let mut by_name: BTreeMap<String, Properties> = BTreeMap::new();
+    for (name, since, bytes) in written {
+        let property = Property { value: PropertyValue::Number(bytes), source: PropertySource::None };
+        by_name.entry(name).or_default().insert(format!("{WRITTEN}{since}"), property);
+    }
+    for view in views {
+        view.report.properties.extend(by_name.remove(&view.report.name).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Those of users, groups and projects.
+fn add_id_properties(session: &mut Session, views: &mut [DatasetView], wanted: &[Wanted]) -> Result<(), Failure> {
     for name in wanted.iter().map(Wanted::name) {
         let Some(property) = ids::parse(name) else { continue };
         let nothing = Property { value: PropertyValue::Text("-".into()), source: PropertySource::None };
@@ -45,8 +72,14 @@ pub(super) fn add_id_properties(
             }
             continue;
         };
-        for view in views.iter_mut().filter(|view| view.report.kind == DatasetKind::Filesystem) {
-            let everybody = userspace::fetch(session, &view.report.name, property.whose)?;
+        let has =
+            |view: &&mut DatasetView| [DatasetKind::Filesystem, DatasetKind::Snapshot].contains(&view.report.kind);
+        for view in views.iter_mut().filter(has) {
+            let everybody = match userspace::fetch(session, &view.report.name, property.whose) {
+                // One of a volume, which nobody owns.
+                Err(_) if view.report.kind == DatasetKind::Snapshot => continue,
+                everybody => everybody?,
+            };
             let objects = property.kind.contains("obj");
             // Not counted yet: who counts has at least the owner of the root directory.
             if !everybody.iter().any(|usage| !objects || usage.objects_used.is_some()) {
@@ -97,7 +130,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     let (mut found, code) = collect(session, &parsed.operands, reach, &kinds)?;
     if let Selection::Listed(columns) = &selection {
-        add_id_properties(session, &mut found, columns)?;
+        add_asked(session, &mut found, columns)?;
     }
     if !sort.is_empty() {
         found.sort_by(|a, b| compare(a, b, &sort));

@@ -12,6 +12,7 @@ mod project;
 mod property_help;
 mod receive;
 mod rename;
+mod rewrite;
 mod select;
 mod send;
 mod set;
@@ -116,6 +117,7 @@ pub static USAGE: Usage = Usage {
         Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
         Entry::command("release", "\trelease [-r] <tag> <snapshot> ...\n"),
         Entry::GAP,
+        Entry::command("rewrite", "\trewrite [-rvx] [-o <offset>] [-l <length>] <directory|file ...>\n"),
         Entry::command("wait", "\twait [-t <activity>] <filesystem>\n"),
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
@@ -133,7 +135,6 @@ pub static USAGE: Usage = Usage {
         "unload-key",
         "change-key",
         "redact",
-        "rewrite",
         "jail",
         "unjail",
         "zone",
@@ -182,6 +183,7 @@ fn find(name: &str) -> Option<Run> {
         "promote" => clone::promote,
         "diff" => diff::run,
         "wait" => wait::run,
+        "rewrite" => rewrite::run,
         "bookmark" => bookmark::run,
         "send" => send::run,
         "receive" => receive::run,

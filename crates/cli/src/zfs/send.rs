@@ -9,7 +9,7 @@ use platter_stream::ResumeToken;
 use super::select::openable;
 use crate::getopt::{Given, Grammar, Parsed, parse};
 use crate::nice;
-use crate::session::{Done, Failure, Session, refused, usage};
+use crate::session::{Done, Failure, Session, complain, refused, usage};
 
 const GRAMMAR: Grammar = Grammar {
     short: ":i:I:RsDpVvnPLeht:cwbd:SX:U",
@@ -28,6 +28,7 @@ const GRAMMAR: Grammar = Grammar {
         ("raw", "w"),
         ("backup", "b"),
         ("holds", "h"),
+        ("exclude", "X"),
         ("saved", "S"),
         ("no-preserve-encryption", "U"),
     ],
@@ -192,9 +193,24 @@ fn progress(snapshot: &str, bytes: u64, parsable: bool, time: &str) -> String {
     }
 }
 
+/// What `zfs send -t` ends with when it fails, and programs look at (`zfs_send_resume` answers -1).
+const RESUMING_FAILED: u8 = 255;
+
 /// Runs `zfs send`.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
-    let Asked { call, verbosity, parsable, dry_run } = asked(words)?;
+    let asked = asked(words)?;
+    let resumes = asked.call.token.is_some();
+    match send(session, asked) {
+        Err(Failure::Refused(body)) if resumes => {
+            complain(&body);
+            Ok(RESUMING_FAILED)
+        }
+        done => done,
+    }
+}
+
+fn send(session: &mut Session, asked: Asked) -> Done {
+    let Asked { call, verbosity, parsable, dry_run } = asked;
     if !dry_run && std::io::stdout().is_terminal() {
         return Err(refused("Error: Stream can not be written to a terminal.\nYou must redirect standard output."));
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 use platter_api::request::{DatasetOperation, NewVolume};
 use platter_api::snapshots::{DeleteQueue, GetDeleteQueue};
+use platter_dsl::resume_state::RECEIVING;
 use platter_dsl::volume::{Plan, RESERVED};
 use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 
@@ -103,6 +104,13 @@ impl Daemon {
         let under = call.under.as_deref();
         if let Some(name) = under.filter(|name| name.contains('@')) {
             return Ok(Datasets { datasets: vec![self.snapshot_view(name).await?] });
+        }
+        if let Some(name) = under.filter(|name| name.ends_with(RECEIVING)) {
+            let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());
+            let engine = engine.ok_or_else(|| no_such_dataset(name))?;
+            let report = engine.dsl().hidden_report(name).await;
+            let report = report.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+            return Ok(Datasets { datasets: vec![DatasetView { report, mounted_at: None }] });
         }
         if let Some((dataset, _)) = under.and_then(|name| name.split_once('#')) {
             return self.bookmark_view(dataset, under.unwrap_or_default()).await;

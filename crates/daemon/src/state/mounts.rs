@@ -25,7 +25,7 @@ static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 /// Name of the pool a data set belongs to.
 pub(super) fn pool_of(dataset: &str) -> &str {
-    dataset.split(['/', '@']).next().unwrap_or(dataset)
+    dataset.split(['/', '@', '#']).next().unwrap_or(dataset)
 }
 
 /// Whether `name` is a data set or snapshot below data set `ancestor`, or a snapshot of it.

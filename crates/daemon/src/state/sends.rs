@@ -177,12 +177,14 @@ impl Daemon {
         let what = cannot_send(&call.snapshot);
         let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
         let several = package.all_between || package.replicate;
+        let elsewhere = call.since.as_ref().filter(|since| several && since.split('@').next() != Some(dataset));
         let short = |since: &String| since.split_once('@').map_or(since.clone(), |(_, own)| own.to_owned());
         let request = PackageRequest {
             dataset: dataset.to_owned(),
             to: to.to_owned(),
-            from: call.since.as_ref().filter(|_| several).map(short),
+            from: call.since.as_ref().filter(|_| several && elsewhere.is_none()).map(short),
             all_between: package.all_between,
+            from_origin: elsewhere.cloned(),
             replicate: package.replicate,
             properties: package.properties,
             backup: package.backup,

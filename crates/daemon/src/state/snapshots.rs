@@ -12,7 +12,8 @@ use platter_api::names::check_snapshot;
 use platter_api::report::{DatasetReport, PropertyValue};
 use platter_api::request::{DatasetOperation, SnapshotOperation};
 use platter_api::snapshots::{
-    DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
+    DestroySnapshots, DestroyedSnapshots, GetHolds, GetWritten, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset,
+    TakeSnapshots, Written,
 };
 use platter_dsl::PoolError;
 use platter_dsl::resume_state::RECEIVING;
@@ -353,6 +354,25 @@ impl Daemon {
         self.close_shown(&shown);
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
+    }
+
+    /// Properties `written@…`. What cannot be told is left out.
+    pub async fn written(&self, call: &GetWritten) -> Answer<Written> {
+        let mut written = Vec::new();
+        for name in &call.names {
+            let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());
+            let Some(engine) = engine else { continue };
+            for since in &call.since {
+                let dataset = name.split('@').next().unwrap_or_default();
+                let earlier = if since.contains('@') { since.clone() } else { format!("{dataset}@{since}") };
+                if pool_of(&earlier) != pool_of(name) {
+                    continue;
+                }
+                let found = engine.dsl().written_since(name, &earlier).await;
+                written.extend(found.ok().flatten().map(|bytes| (name.clone(), since.clone(), bytes)));
+            }
+        }
+        Ok(Written { written })
     }
 
     /// `zfs holds`.

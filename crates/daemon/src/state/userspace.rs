@@ -10,7 +10,12 @@ use crate::engine::PoolHandle;
 use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetIdQuota, Userspace, Whose};
 
 impl Daemon {
+    /// The pool of file system `name`, or of the snapshot of one.
     async fn file_system(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
+        if name.contains('@') {
+            self.snapshot_view(name).await?;
+        }
+        let name = name.split('@').next().unwrap_or_default();
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let report = reports.iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;

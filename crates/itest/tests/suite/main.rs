@@ -42,6 +42,7 @@ mod replace;
 mod replicate;
 mod replication;
 mod returning_devices;
+mod rewrite;
 mod schedules;
 mod scripts;
 mod send_receive;

@@ -207,6 +207,8 @@ fn left_beside(lab: &Lab, first: &Tree) {
     lab.zfs("rollback -r pond/kept@a").ok();
     let half = format!("head -c 300000 {} | zfs receive -s pond/kept", between.display());
     sh(lab, &half).refused();
+    assert_eq!(value(lab, "inconsistent", "pond/kept/%recv"), "1");
+    assert_eq!(value(lab, "inconsistent", "pond/kept"), "0");
     let destroyed = lab.zfs("destroy pond/kept@a").refused();
     let told = "cannot destroy 'pond/kept@a': snapshot has dependent clones\n\
                 use '-R' to destroy the following datasets:\npond/kept/%recv\n";

@@ -345,6 +345,52 @@ fn the_control_directory_is_shown_as_wanted() {
     assert!(!is_found());
 }
 
+/// `written@…` is what each snapshot since then, and the data set, has written.
+#[test]
+fn what_was_written_since_is_told() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("-o recordsize=16k", "tank/fs");
+    for round in 0..4u64 {
+        fs::write(mount.join(format!("file{round}")), data::random(round, 600_000)).unwrap();
+        let _ = fs::remove_file(mount.join(format!("file{}", round.saturating_sub(2))));
+        lab.zfs(&format!("snapshot tank/fs@{round}")).ok();
+    }
+    fs::write(mount.join("last"), data::random(9, 300_000)).unwrap();
+    lab.zpool("sync").ok();
+    let number = |property: &str, name: &str| value(&lab, property, name).parse::<u64>().unwrap();
+    for newer in 1..=4 {
+        let name = if newer == 4 { "tank/fs".to_owned() } else { format!("tank/fs@{newer}") };
+        for earlier in 0..newer {
+            let between = (earlier + 1..=newer).map(|at| match at {
+                4 => number("written", "tank/fs"),
+                at => number("written", &format!("tank/fs@{at}")),
+            });
+            let sum: u64 = between.sum();
+            assert_eq!(number(&format!("written@{earlier}"), &name), sum, "{name} since {earlier}");
+            assert_eq!(number(&format!("written@tank/fs@{earlier}"), &name), sum);
+        }
+    }
+    lab.zfs("clone tank/fs@1 tank/clone").ok();
+    assert_eq!(
+        number("written@tank/fs@0", "tank/clone"),
+        number("written", "tank/clone") + number("written", "tank/fs@1")
+    );
+    // What is not before it, or not there.
+    for (property, name) in
+        [("written@2", "tank/fs@1"), ("written@1", "tank/fs@1"), ("written@x", "tank/fs"), ("written@1", "tank")]
+    {
+        assert_eq!(value(&lab, property, name), "-");
+    }
+    assert!(lab.zfs("list -H -o name,written@0 tank/fs").ok().stdout.starts_with("tank/fs\t2."));
+    // A data set that is a pool's root has bookmarks, too.
+    lab.zfs("snapshot tank@a").ok();
+    lab.zfs("bookmark tank@a tank#b").ok();
+    assert_eq!(lab.zfs("list -H -o name -t bookmark tank#b").ok().stdout, "tank#b\n");
+    lab.zfs("destroy tank#b").ok();
+}
+
 /// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` where the data set wants it so.
 #[test]
 fn folders_of_the_control_directory_are_snapshots() {

@@ -95,6 +95,13 @@ fn totals_follow_files_through_everything_that_happens_to_them() {
     assert_eq!(sums, totals, "and what the files add up to");
     lab.import("", "tank");
     assert_eq!(usage(&lab, "userspace", "tank/u"), users);
+    // A snapshot keeps what was counted.
+    lab.zfs("snapshot tank/u@counted").ok();
+    assert_eq!(usage(&lab, "userspace", "tank/u@counted"), users);
+    let one = |name: &str| lab.zfs(&format!("get -Hp -o value userused@0,userquota@0 {name}")).ok().stdout;
+    assert_eq!(one("tank/u@counted"), one("tank/u"));
+    lab.zfs("userspace tank/u@none").refused().says("cannot open 'tank/u@none': dataset does not exist");
+    lab.zfs("destroy tank/u@counted").ok();
     lab.export("tank");
 }
 
