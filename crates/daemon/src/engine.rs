@@ -80,8 +80,8 @@ pub trait Reports {
     async fn properties(&self) -> Result<Properties>;
     /// Its history, oldest first.
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
-    /// Parts from a device that does not answer, if the others can do without it; whether that was done.
-    fn part_from(&self, _device: u64) -> bool {
+    /// Parts from a device that does not answer, or not soon, if the others can do without it; whether that was done.
+    fn part_from(&self, _device: u64, _reason: &str) -> bool {
         false
     }
     /// What is seen of its devices that may fail.

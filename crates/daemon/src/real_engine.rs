@@ -216,8 +216,8 @@ impl Reports for RealPool {
         self.0.history().await
     }
 
-    fn part_from(&self, device: u64) -> bool {
-        self.0.part_from(device)
+    fn part_from(&self, device: u64, reason: &str) -> bool {
+        self.0.part_from(device, reason)
     }
 
     fn signs(&self) -> Vec<DeviceSigns> {

@@ -493,9 +493,10 @@ impl Pool {
         vdev_limits::set(&self.core, device, name, value).await
     }
 
-    /// Parts from a device that does not answer, if the others can do without it; whether that was done.
-    pub fn part_from(&self, device: u64) -> bool {
-        verdicts::part_from(&self.core, platter_ondisk::Guid(device))
+    /// Parts from a device that does not answer, or not soon, as `reason` says, if the others can do without it;
+    /// whether that was done.
+    pub fn part_from(&self, device: u64, reason: &str) -> bool {
+        verdicts::part_from(&self.core, platter_ondisk::Guid(device), reason)
     }
 
     /// What is seen of its devices that may fail.
