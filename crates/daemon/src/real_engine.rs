@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
-use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use platter_api::report::{DatasetReport, Detail, FoundPools, HistoryEntry, PoolReport, Properties, VdevReport};
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, ScrubAction, SnapshotOperation,
 };
@@ -46,8 +46,8 @@ impl Engine for RealEngine {
         Pool::dry_run(self.environment.clone(), request).await
     }
 
-    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        Pool::discover(&self.environment, search).await
+    async fn discover(&self, search: &[PathBuf], silent: &[PathBuf]) -> Result<FoundPools> {
+        Pool::discover(&self.environment, search, silent).await
     }
 
     async fn pool_at(&self, path: &Path) -> Option<String> {
@@ -187,6 +187,10 @@ impl Identity for RealPool {
 
     fn device_paths(&self) -> Vec<PathBuf> {
         self.0.device_paths()
+    }
+
+    fn silent_paths(&self) -> Vec<PathBuf> {
+        self.0.silent_paths()
     }
 
     fn spare_paths(&self) -> Vec<PathBuf> {
