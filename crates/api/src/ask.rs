@@ -25,7 +25,7 @@ use crate::messages::{
     SetDatasetProperties, SetIdQuota, SetLogLevel, StopDaemon, UnmountRequest, Userspace,
 };
 use crate::notify::{AddReceiver, ListReceivers, ReceiverReport, RemoveReceiver, TestReceivers};
-use crate::report::{HistoryEntry, ImportableReport};
+use crate::report::{FoundPools, HistoryEntry};
 use crate::request::Changed;
 use crate::schedules::{ListSchedules, ScheduleReport};
 use crate::snapshots::{
@@ -112,7 +112,7 @@ operations! {
         "clear_events" ClearEvents -> usize,
         "create_pool" CreatePool -> CreatedPool,
         "import_pool" ImportPool -> ImportedPool,
-        "search_pools" SearchPools -> Vec<ImportableReport>,
+        "search_pools" SearchPools -> FoundPools,
         "close_pool" ClosePool -> Outcome,
         "operate_pool" OperatePool -> Changed,
         "control_job" ControlJob -> Outcome,

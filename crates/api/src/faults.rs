@@ -36,11 +36,12 @@ impl Cause {
         }
     }
 
-    /// What a device that does too much of it has earned (`cmd/zed/agents/zfs_retire.c`).
+    /// What a device that does too much of it has earned (`cmd/zed/agents/zfs_retire.c`). OpenZFS uses a slow one on;
+    /// but each group waits for its transfers, and so does whatever is to help.
     pub fn verdict(self) -> Verdict {
         match self {
-            Self::Io => Verdict::Faulted,
-            Self::Checksum | Self::SlowIo => Verdict::Degraded,
+            Self::Io | Self::SlowIo => Verdict::Faulted,
+            Self::Checksum => Verdict::Degraded,
         }
     }
 

@@ -256,6 +256,9 @@ pub struct ImportedPool {
     pub outcome: Outcome,
     /// Why file systems of it are not mounted that should be.
     pub unmounted: Vec<String>,
+    /// Devices that did not answer, and were passed over.
+    #[serde(default)]
+    pub silent: Vec<PathBuf>,
 }
 
 /// `zpool import` of one pool.
@@ -275,6 +278,9 @@ pub struct ImportPool {
 pub struct SearchPools {
     /// Folders, files and devices to look at; empty for the default places.
     pub search: Vec<PathBuf>,
+    /// Devices that did not answer a moment ago: they are passed over without another try.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<PathBuf>,
 }
 
 /// What becomes of a pool that is closed.

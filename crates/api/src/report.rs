@@ -1,6 +1,7 @@
 //! What the engine tells about pools and data sets: plain values, unformatted; the command line formats them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::faults::Limits;
 use serde::{Deserialize, Serialize};
@@ -318,6 +319,15 @@ pub struct ImportableReport {
     pub vdevs: VdevReport,
     /// Whether the labels say the pool was destroyed.
     pub destroyed: bool,
+}
+
+/// What a search for pools found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FoundPools {
+    /// Pools that could be imported, or why they could not.
+    pub pools: Vec<ImportableReport>,
+    /// Devices that did not answer, and were passed over: they may be of these pools, or of others.
+    pub silent: Vec<PathBuf>,
 }
 
 /// A raw property value.

@@ -417,6 +417,9 @@ pub struct ImportRequest {
     pub new_name: Option<String>,
     /// `-d` folders or devices; empty searches the default places.
     pub search: Vec<PathBuf>,
+    /// Devices that did not answer a moment ago: they are passed over without another try.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<PathBuf>,
     /// `-f`.
     pub force: bool,
     /// `-D`: a destroyed pool.

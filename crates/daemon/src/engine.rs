@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
-use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_api::report::{Detail, FoundPools, PoolReport, VdevReport};
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, SnapshotOperation,
 };
@@ -33,7 +33,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Checks a creation and tells its layout.
     async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport>;
     /// Pools found below `search`.
-    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>>;
+    async fn discover(&self, search: &[PathBuf], silent: &[PathBuf]) -> Result<FoundPools>;
     /// Imports a pool.
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>>;
     /// The name of the pool that a device is labelled for.
@@ -59,6 +59,10 @@ pub trait Identity {
     fn guid(&self) -> u64;
     /// Where its devices are, hot spares among them.
     fn device_paths(&self) -> Vec<PathBuf>;
+    /// Devices that did not answer when it was imported, and were passed over.
+    fn silent_paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Where its hot spares are, also those in use.
     fn spare_paths(&self) -> Vec<PathBuf>;
     /// The path of the device of this guid or name, when it has one.
@@ -80,8 +84,8 @@ pub trait Reports {
     async fn properties(&self) -> Result<Properties>;
     /// Its history, oldest first.
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
-    /// Parts from a device that does not answer, if the others can do without it; whether that was done.
-    fn part_from(&self, _device: u64) -> bool {
+    /// Parts from a device that does not answer, or not soon, if the others can do without it; whether that was done.
+    fn part_from(&self, _device: u64, _reason: &str) -> bool {
         false
     }
     /// What is seen of its devices that may fail.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
-use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use platter_api::report::{DatasetReport, Detail, FoundPools, HistoryEntry, PoolReport, Properties, VdevReport};
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, ScrubAction, SnapshotOperation,
 };
@@ -46,8 +46,8 @@ impl Engine for RealEngine {
         Pool::dry_run(self.environment.clone(), request).await
     }
 
-    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        Pool::discover(&self.environment, search).await
+    async fn discover(&self, search: &[PathBuf], silent: &[PathBuf]) -> Result<FoundPools> {
+        Pool::discover(&self.environment, search, silent).await
     }
 
     async fn pool_at(&self, path: &Path) -> Option<String> {
@@ -189,6 +189,10 @@ impl Identity for RealPool {
         self.0.device_paths()
     }
 
+    fn silent_paths(&self) -> Vec<PathBuf> {
+        self.0.silent_paths()
+    }
+
     fn spare_paths(&self) -> Vec<PathBuf> {
         self.0.spare_paths()
     }
@@ -216,8 +220,8 @@ impl Reports for RealPool {
         self.0.history().await
     }
 
-    fn part_from(&self, device: u64) -> bool {
-        self.0.part_from(device)
+    fn part_from(&self, device: u64, reason: &str) -> bool {
+        self.0.part_from(device, reason)
     }
 
     fn signs(&self) -> Vec<DeviceSigns> {

@@ -132,7 +132,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::ClearEvents(_) => json::<ClearEvents>(Ok(daemon.clear_events())),
         Operation::CreatePool(call) => json::<CreatePool>(daemon.create_pool(call).await),
         Operation::ImportPool(call) => json::<ImportPool>(daemon.import_pool(call).await),
-        Operation::SearchPools(call) => json::<SearchPools>(daemon.search(&call.search).await),
+        Operation::SearchPools(call) => json::<SearchPools>(daemon.search(&call).await),
         Operation::ClosePool(call) => json::<ClosePool>(close_pool(&daemon, &call).await),
         Operation::OperatePool(call) => json::<OperatePool>(daemon.operate_pool(call).await),
         Operation::ControlJob(call) => json::<ControlJob>(daemon.control_job(call).await),

@@ -47,9 +47,9 @@ use platter_api::event::Event;
 use platter_api::job::{Job, JobKind};
 use platter_api::messages::{
     ClearLabel, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ErrorKind, ImportPool, ImportedPool, Outcome,
-    PoolNames, PoolView,
+    PoolNames, PoolView, SearchPools,
 };
-use platter_api::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
+use platter_api::report::{Detail, FoundPools, HistoryEntry, PoolReport, VdevReport};
 use platter_api::request::{CreateRequest, PoolChange, PoolOperation, VdevRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::PoolError;
@@ -67,7 +67,7 @@ use daemon::{Entry, failed};
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// How long the devices of a pool that cannot be opened at the start are looked for elsewhere.
-const LOOK_FURTHER_MAX: Duration = Duration::from_secs(30);
+const LOOK_FURTHER_MAX: Duration = Duration::from_secs(60);
 
 /// OpenZFS words a refusal that `-f` overrides as a list under its heading, and says what is wrong with devices without
 /// the pool's name.
@@ -350,10 +350,11 @@ impl Daemon {
     }
 
     /// Pools that could be imported. Those imported here are left out.
-    pub async fn search(&self, search: &[PathBuf]) -> Answer<Vec<ImportableReport>> {
-        let mut found = self.engine.discover(search).await.map_err(|error| failed("cannot discover pools", error))?;
+    pub async fn search(&self, call: &SearchPools) -> Answer<FoundPools> {
+        let found = self.engine.discover(&call.search, &call.silent).await;
+        let mut found = found.map_err(|error| failed("cannot discover pools", error))?;
         let mine: Vec<u64> = self.pools.read().values().map(|entry| entry.pool.guid()).collect();
-        found.retain(|pool| !mine.contains(&pool.guid));
+        found.pools.retain(|pool| !mine.contains(&pool.guid));
         Ok(found)
     }
 
@@ -398,7 +399,7 @@ impl Daemon {
             }
             return Err(taken_name());
         }
-        let guid = pool.guid().to_string();
+        let (guid, silent) = (pool.guid().to_string(), pool.silent_paths());
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
@@ -406,7 +407,7 @@ impl Daemon {
         self.show_volumes(&name, true).await;
         let unmounted = if call.mount { self.mount_automatic(&name).await } else { Vec::new() };
         let outcome = Outcome { name: Some(name), problems: kept.err().into_iter().collect() };
-        Ok(ImportedPool { outcome, unmounted })
+        Ok(ImportedPool { outcome, unmounted, silent })
     }
 
     /// `zpool history`.

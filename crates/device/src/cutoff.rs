@@ -228,8 +228,8 @@ impl DeviceSource for CutoffSource {
         self.inner.list(folder, limit)
     }
 
-    async fn survey(&self, folder: &Path, limit: usize) -> Vec<(PathBuf, PathKind)> {
-        self.inner.survey(folder, limit).await
+    async fn entries(&self, folder: &Path, limit: usize) -> Vec<PathBuf> {
+        self.inner.entries(folder, limit).await
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {

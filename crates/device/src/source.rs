@@ -25,10 +25,9 @@ pub trait DeviceSource: Send + Sync + Debug {
     /// What a folder holds, in no particular order, at most `limit` entries. Empty when it cannot be read.
     fn list(&self, folder: &Path, limit: usize) -> Vec<PathBuf>;
 
-    /// What a folder holds, as [`list`](Self::list) and [`kind`](Self::kind) tell it, where somebody else's device or
-    /// server may make them wait.
-    async fn survey(&self, folder: &Path, limit: usize) -> Vec<(PathBuf, PathKind)> {
-        self.list(folder, limit).into_iter().map(|path| (path.clone(), self.kind(&path))).collect()
+    /// As [`list`](Self::list), where somebody else's server may make one wait.
+    async fn entries(&self, folder: &Path, limit: usize) -> Vec<PathBuf> {
+        self.list(folder, limit)
     }
 
     /// The one path behind all names of a device; `None` when it leads nowhere.
@@ -125,13 +124,9 @@ impl DeviceSource for SystemDevices {
         entries.take(limit).flatten().map(|entry| entry.path()).collect()
     }
 
-    async fn survey(&self, folder: &Path, limit: usize) -> Vec<(PathBuf, PathKind)> {
+    async fn entries(&self, folder: &Path, limit: usize) -> Vec<PathBuf> {
         let (devices, folder) = (self.clone(), folder.to_owned());
-        let looking = tokio::task::spawn_blocking(move || {
-            let paths = devices.list(&folder, limit).into_iter();
-            paths.map(|path| (path.clone(), devices.kind(&path))).collect()
-        });
-        looking.await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || devices.list(&folder, limit)).await.unwrap_or_default()
     }
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {

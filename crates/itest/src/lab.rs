@@ -58,6 +58,11 @@ impl Lab {
         judge::need_fuse().then(|| Lab::with_limits(limit, limit))
     }
 
+    /// As [`Lab::open`] for tests that wait for much: `limit` for the test, each command as usual.
+    pub fn open_long(limit: Duration) -> Option<Lab> {
+        judge::need_fuse().then(|| Lab::with_limits(COMMAND_LIMIT, limit))
+    }
+
     fn with_limits(command_limit: Duration, test_limit: Duration) -> Lab {
         let root = tempfile::Builder::new().prefix("platter-itest-").tempdir().expect("a temporary folder");
         for sub in ["home", "dev", "mnt", "tmp"] {

@@ -15,8 +15,6 @@ use crate::{Lab, data};
 
 /// For so long a message is waited for.
 const PATIENCE: Duration = Duration::from_secs(200);
-/// Files that are read again and again.
-const FILES: u64 = 160;
 /// Bytes of each.
 const FILE_BYTES: usize = 256 << 10;
 
@@ -102,12 +100,12 @@ fn read_from_disk(path: &Path) -> Vec<u8> {
 }
 
 impl NightLoad {
-    /// Writes the files that are kept, for [`on`](Self::on) to read.
+    /// Writes so many files that are kept, for [`on`](Self::on) to read: enough that each disk has some.
     ///
     /// # Panics
     /// When they cannot be written.
-    pub fn prepare(mount: &Path) {
-        for number in 0..FILES {
+    pub fn prepare(mount: &Path, files: u64) {
+        for number in 0..files {
             fs::write(mount.join(name(number)), data::random(number, FILE_BYTES)).expect("a file");
         }
     }
@@ -116,21 +114,21 @@ impl NightLoad {
     ///
     /// # Panics
     /// When one is not.
-    pub fn check(mount: &Path) {
-        for number in 0..FILES {
+    pub fn check(mount: &Path, files: u64) {
+        for number in 0..files {
             let right = data::random(number, FILE_BYTES);
             assert!(read_from_disk(&mount.join(name(number))) == right, "file {number} is not what it was");
         }
     }
 
     /// Begins.
-    pub fn on(mount: PathBuf) -> Self {
+    pub fn on(mount: PathBuf, files: u64) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let (reading, writing) = (stop.clone(), stop.clone());
         let (from, to) = (mount.clone(), mount);
         let reader = std::thread::spawn(move || {
             while !reading.load(Ordering::Relaxed) {
-                Self::check(&from);
+                Self::check(&from, files);
             }
         });
         let writer = std::thread::spawn(move || {

@@ -12,8 +12,13 @@ use platter_itest::{Faults, FaultyDisks, Lab, NightLoad, Tree, Webhook, damage, 
 const SPARE_IN: u64 = 10;
 /// For so long the pool may take until all is well again.
 const PATIENCE: Duration = Duration::from_secs(400);
-/// Bytes of a disk.
+/// A whole night takes less.
+const NIGHT: Duration = Duration::from_secs(3600);
+/// Size of a disk.
 const DISK_MIB: u64 = 128;
+/// Files that are read: a disk that delivers wrong bytes is to be caught at that often enough, and of two that are a
+/// mirror each is read for half of its blocks.
+const FILES: u64 = 480;
 /// Longer than a transfer may take before it counts as slow.
 const SLOW: Duration = Duration::from_secs(31);
 
@@ -71,8 +76,9 @@ impl Night {
     }
 
     fn import(&self) {
-        let (dev, faulty) = (self.lab.dev().display().to_string(), self.disks.dir().display().to_string());
-        self.lab.zpool(&format!("import -d {dev} -d {faulty} tank")).ok();
+        // The files behind the disks that fail on command would be a second way to them.
+        let places: String = (3..46).map(|number| format!("-d {} ", self.lab.disk(number).display())).collect();
+        self.lab.zpool(&format!("import {places} -d {} tank", self.disks.dir().display())).ok();
         self.lab.wait_mounted(&self.mount);
     }
 
@@ -131,7 +137,7 @@ impl Night {
     /// One disk dies, a spare has everything soon, and so has the new disk in its place.
     fn pass(&self, death: Death) {
         let path = self.path(Self::victim(death));
-        let load = NightLoad::on(self.mount.clone());
+        let load = NightLoad::on(self.mount.clone(), FILES);
         self.die(death);
         let judged = self.hook.wait(&self.lab, death.classes(), &path);
         let helped = self.hook.wait(&self.lab, &["sysevent.fs.zfs.vdev_spare"], &path);
@@ -139,7 +145,7 @@ impl Night {
         self.hook.wait(&self.lab, &["sysevent.fs.zfs.resilver_finish"], &path);
         load.end();
         self.judge(&format!("{death:?}, with a spare"));
-        let load = NightLoad::on(self.mount.clone());
+        let load = NightLoad::on(self.mount.clone(), FILES);
         self.swap(death);
         self.until("all is well again", |status| {
             let is_whole = !["INUSE", "DEGRADED", "FAULTED", "REMOVED", "UNAVAIL", "in progress"]
@@ -154,7 +160,7 @@ impl Night {
 
     /// All files are what they were, and so says zdb.
     fn judge(&self, what: &str) {
-        NightLoad::check(&self.mount);
+        NightLoad::check(&self.mount, FILES);
         let tree = Tree::of(&self.mount);
         self.lab.export("tank");
         zdb::assert_clean(&self.lab.dev(), "tank");
@@ -164,7 +170,7 @@ impl Night {
 }
 
 fn night(layout: impl Fn(&[String]) -> String) {
-    let Some(lab) = Lab::open() else { return };
+    let Some(lab) = Lab::open_long(NIGHT) else { return };
     lab.disks(46, DISK_MIB);
     let disks = FaultyDisks::over(&lab, 3);
     let hook = Webhook::open();
@@ -176,7 +182,7 @@ fn night(layout: impl Fn(&[String]) -> String) {
     let names: Vec<String> = (0..44).map(name).collect();
     let mount =
         lab.create("-o autoreplace=on -O primarycache=metadata", "tank", &format!("{} spare d44 d45", layout(&names)));
-    NightLoad::prepare(&mount);
+    NightLoad::prepare(&mount, FILES);
     let night = Night { lab, disks, hook, mount };
     // What is read from now on comes from disk.
     night.lab.export("tank");

@@ -52,6 +52,10 @@ pub async fn replace(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
         return false;
     }
     let Some(new) = path(place) else { return false };
+    // A spare and all other changes wait meanwhile: that is not for a disk to have that answers slowly or not at all.
+    if !path_look::answers(&*core.environment.devices, &new).await {
+        return false;
+    }
     let (guid, name) = (place.config.guid, core.name());
     let joining = Joining { device: guid.to_string(), new: new.clone(), replaces: true, force: false, ashift: 0 };
     match exchange::attach(core, joining).await {

@@ -5,6 +5,7 @@
 //! Invariant: the configuration in memory names the devices that are open, but for one that is just joining or leaving.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -71,6 +72,8 @@ pub struct Core {
     /// Whether somebody else had the pool open for writing when this opened it for reading: the blocks that its
     /// uberblock leads to may have been used for others since.
     pub is_borrowed: AtomicBool,
+    /// Devices that did not answer when it was imported, and were passed over: they may be its own.
+    pub silent: Mutex<Vec<PathBuf>>,
     /// Objects with lost blocks: (data set object, object).
     pub damaged: Mutex<BTreeSet<(ObjectId, ObjectId)>>,
     /// Scrub or resilver.
@@ -124,6 +127,7 @@ impl Core {
             pool_properties: RwLock::new(stored.pool_properties),
             uberblock: Mutex::new(stored.uberblock),
             is_borrowed: AtomicBool::new(false),
+            silent: Mutex::default(),
             damaged: Mutex::new(stored.damaged),
             scan: Mutex::new(stored.scan),
             stored_missing: Mutex::new(stored.missing),

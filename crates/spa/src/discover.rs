@@ -6,23 +6,17 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use platter_device::{BlockDevice, DeviceSource, Holder, OpenOptions, PathKind, WindowDevice, gpt};
+use platter_device::{DeviceSource, Holder};
 use platter_ondisk::{Txg, Uberblock};
 use platter_vdev::VdevKind;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::environment::{CHOOSE_HOSTID, Environment};
-use crate::labels::{self, DeviceLabels};
+use crate::label_search::{self, Searched};
+use crate::labels::DeviceLabels;
 use crate::vdev_names::vdev_name;
 use platter_api::report::{ImportableReport, VdevReport};
-
-/// Where devices are looked for when nothing is said.
-const DEFAULT_FOLDERS: [&str; 1] = ["/dev"];
-/// More entries of a folder are not looked at.
-const ENTRIES_MAX: usize = 100_000;
 
 /// A pool put together from its devices' labels.
 #[derive(Clone, Debug)]
@@ -35,6 +29,8 @@ pub struct Candidate {
     pub uberblock: Option<Uberblock>,
     /// Top-level vdevs of which no device was found, by index.
     pub missing_tops: Vec<u64>,
+    /// Devices that did not answer the search in which it was found: one of them may be its own.
+    pub silent: Vec<PathBuf>,
     /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
     pub writer: Option<Holder>,
 }
@@ -59,79 +55,28 @@ fn is_unknown(vdev: &VdevConfig) -> bool {
     matches!(VdevKind::from_label(&vdev.kind, vdev.nparity.unwrap_or(0)), VdevKind::Other(_))
 }
 
-/// Files and block devices in `search` (folders are listed, not descended into).
-fn paths(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<PathBuf> {
-    let defaults: Vec<PathBuf> = DEFAULT_FOLDERS.iter().map(PathBuf::from).collect();
-    let mut found = Vec::new();
-    for place in if search.is_empty() { &defaults } else { search } {
-        if devices.kind(place) != PathKind::Folder {
-            found.push(place.clone());
-            continue;
-        }
-        let entries = devices.list(place, ENTRIES_MAX).into_iter();
-        found.extend(entries.filter(|path| is_candidate(devices, path, search.is_empty())));
-    }
-    found.sort();
-    found
+/// What a search of devices found.
+#[derive(Debug)]
+pub struct Scan {
+    /// The pools, sorted by name and guid.
+    pub pools: Vec<Candidate>,
+    /// Devices that did not answer, and were passed over.
+    pub silent: Vec<PathBuf>,
 }
 
-fn is_candidate(devices: &dyn DeviceSource, path: &Path, devices_only: bool) -> bool {
-    match devices.kind(path) {
-        PathKind::BlockDevice => true,
-        PathKind::File(size) => !devices_only && size >= crate::labels::DEVICE_SIZE_MIN,
-        PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
-    }
-}
-
-/// How long a device may take to say in which pool it is.
-const ANSWER: Duration = Duration::from_secs(5);
-
-/// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
-pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathBuf, DeviceLabels)> {
-    let device = devices.open_path(path, OpenOptions::read_only()).await.ok()?;
-    if let Ok(found) = labels::read(&*device).await {
-        return Some((path.to_owned(), found));
-    }
-    if devices.kind(path) != PathKind::BlockDevice {
-        return None;
-    }
-    // The kernel may have no node for the partition.
-    let partition = devices.open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
-    let found = labels::read(&*partition).await.ok()?;
-    Some((partition.path()?.to_owned(), found))
-}
-
-/// The name of the pool that a device is labelled for; none when it does not answer for long.
-pub async fn name_at(devices: &dyn DeviceSource, path: &Path) -> Option<String> {
-    let found = tokio::time::timeout(ANSWER, labels_at(devices, path)).await.ok()??;
-    let (at, labels) = found;
-    // A whole disk's label is told where it is.
-    (at == path).then(|| labels.config().name.clone()).filter(|name| !name.is_empty())
-}
-
-/// As [`labels_at`], of an open device: its own, or those in the partition that is a pool's.
-pub async fn labels_of(device: &Arc<dyn BlockDevice>) -> Option<DeviceLabels> {
-    if let Ok(found) = labels::read(&**device).await {
-        return Some(found);
-    }
-    let partition = gpt::zfs_partition(&**device).await.ok()??;
-    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
-    labels::read(&window.ok()?).await.ok()
-}
-
-/// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
-pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candidate> {
+/// Reads the labels of every device in `search`, but for those that are known to be `silent`, and puts pools together.
+pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf], silent: &[PathBuf]) -> Scan {
+    let Searched { found, silent } = label_search::search(devices, search, silent).await;
     let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
-    for path in paths(devices, search) {
-        if let Some((path, found)) = labels_at(devices, &path).await {
-            let own = found.uberblock.as_ref().and_then(|uberblock| found.config_at(uberblock.txg));
-            let guid = own.unwrap_or(found.config()).guid;
-            pools.entry(guid.0).or_default().push((path, found));
-        }
+    for (path, found) in found {
+        let own = found.uberblock.as_ref().and_then(|uberblock| found.config_at(uberblock.txg));
+        let guid = own.unwrap_or(found.config()).guid;
+        pools.entry(guid.0).or_default().push((path, found));
     }
     let mut candidates: Vec<Candidate> = pools.into_values().filter_map(assemble).collect();
+    candidates.iter_mut().for_each(|candidate| candidate.silent.clone_from(&silent));
     candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
-    candidates
+    Scan { pools: candidates, silent }
 }
 
 fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
@@ -169,7 +114,7 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let mut config = newest;
     config.vdev_tree = root;
     let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
-    Some(Candidate { config, paths, uberblock, missing_tops, writer: None })
+    Some(Candidate { config, paths, uberblock, missing_tops, silent: Vec::new(), writer: None })
 }
 
 /// The top-level vdevs by number, as the devices' labels tell of them: the newest label of each counts. Where those of
@@ -253,8 +198,19 @@ impl Candidate {
         let leaves = self.config.vdev_tree.leaves().into_iter();
         leaves
             .filter(|leaf| !self.paths.contains_key(&leaf.guid.0))
-            .map(|leaf| format!("{} (was {})", leaf.guid, leaf.path.as_deref().unwrap_or("at an unknown path")))
+            .map(|leaf| format!("{} ({})", leaf.guid, self.absence(leaf)))
             .collect()
+    }
+
+    /// How it is with a leaf that was not found.
+    fn absence(&self, leaf: &VdevConfig) -> String {
+        match leaf.path.as_deref() {
+            Some(path) if self.silent.iter().any(|silent| silent == Path::new(path)) => {
+                format!("{path} does not answer")
+            }
+            Some(path) => format!("was {path}"),
+            None => "was at an unknown path".into(),
+        }
     }
 
     /// Whether another host used it last and has not exported it.
@@ -450,7 +406,7 @@ impl Candidate {
             state: state.into(),
             note: match unknown {
                 true => Some("unsupported vdev type".into()),
-                false => absent.then(|| format!("was {}", vdev.path.as_deref().unwrap_or("at an unknown path"))),
+                false => absent.then(|| self.absence(vdev)),
             },
             ashift: vdev.ashift,
             children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),

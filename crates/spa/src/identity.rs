@@ -23,7 +23,7 @@ use platter_hooks::Canary;
 use platter_ondisk::{Guid, Txg};
 use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
 
-use crate::discover::labels_at;
+use crate::label_search::labels_at;
 use crate::labels::{self, DeviceLabels, Reached};
 
 /// How long the device at a leaf's own path may take to be opened and to show its labels: a disk may have to spin up,
@@ -160,7 +160,7 @@ impl Returning<'_> {
         in_time(path, opened).await
     }
 
-    /// Paths at which a leaf's device may be, likely ones first.
+    /// Paths at which a leaf's device may be, likely ones first; what is there nobody has looked at.
     async fn candidates(&self, spec: &VdevSpec) -> Vec<PathBuf> {
         let mut paths = self.places.clone();
         let mut folders: Vec<PathBuf> = Vec::new();
@@ -172,30 +172,32 @@ impl Returning<'_> {
             }
         }
         for folder in folders {
-            let in_dev = folder.starts_with("/dev");
-            let found = self.devices.survey(&folder, PATHS_MAX).await.into_iter();
-            let mut fitting: Vec<PathBuf> = found
-                .filter(|(_, kind)| match kind {
-                    PathKind::BlockDevice => true,
-                    PathKind::File(size) => !in_dev && *size >= crate::labels::DEVICE_SIZE_MIN,
-                    PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
-                })
-                .map(|(path, _)| path)
-                .filter(|path| !paths.contains(path))
-                .collect();
-            fitting.sort();
-            paths.append(&mut fitting);
+            let found = self.devices.entries(&folder, PATHS_MAX).await.into_iter();
+            let mut more: Vec<PathBuf> = found.filter(|path| !paths.contains(path)).collect();
+            more.sort();
+            paths.append(&mut more);
         }
         paths
+    }
+
+    /// The labels of what is at a path, if that may be a device. One that does not answer costs the others nothing.
+    async fn look(&self, path: PathBuf) -> Option<(PathBuf, DeviceLabels)> {
+        let looking = async {
+            let fits = match self.devices.look(&path).await.kind {
+                PathKind::BlockDevice => true,
+                PathKind::File(size) => !path.starts_with("/dev") && size >= labels::DEVICE_SIZE_MIN,
+                PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
+            };
+            if fits { labels_at(&**self.devices, &path).await } else { None }
+        };
+        tokio::time::timeout(LOOK_MAX, looking).await.ok().flatten()
     }
 
     /// Looks for a leaf's device at all likely paths. Of several copies the newest is it, if it is up to date.
     async fn find(&self, spec: &VdevSpec) -> Option<PathBuf> {
         let mut newest: BTreeMap<u64, ((Txg, Txg), PathBuf)> = BTreeMap::new();
         let searching = async {
-            let looks = self.candidates(spec).await.into_iter().map(|path| async move {
-                tokio::time::timeout(LOOK_MAX, labels_at(&**self.devices, &path)).await.ok().flatten()
-            });
+            let looks = self.candidates(spec).await.into_iter().map(|path| self.look(path));
             let mut looks = futures::stream::iter(looks).buffered(LOOKS_AT_ONCE);
             while let Some(look) = looks.next().await {
                 let Some((path, found)) = look else { continue };

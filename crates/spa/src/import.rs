@@ -30,9 +30,10 @@ use platter_zio::{Geometry, Group, Metaslab, Store};
 use crate::activity::Seen;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
-use crate::discover::{self, Candidate, Metadata};
+use crate::discover::{self, Candidate, Metadata, Scan};
 use crate::environment::Environment;
 use crate::import_check;
+use crate::label_search;
 use crate::locked;
 use crate::locked::Locked;
 use crate::logs::Logs;
@@ -69,15 +70,18 @@ async fn choose(
     request: &ImportRequest,
     read_only: bool,
 ) -> Result<(Candidate, Option<Seen>)> {
-    let all = discover::scan(&*environment.devices, &request.search).await;
+    let Scan { pools, silent } = discover::scan(&*environment.devices, &request.search, &request.silent).await;
     let guid: Option<u64> = request.pool.parse().ok();
-    let mut matching: Vec<Candidate> = all
+    let mut matching: Vec<Candidate> = pools
         .into_iter()
         .filter(|c| (c.config.state == PoolState::Destroyed) == request.destroyed)
         .filter(|c| guid.map_or(c.config.name == request.pool, |g| c.config.guid.0 == g))
         .collect();
     match matching.len() {
-        0 => return Err(PoolError::NotFound("no such pool available".into())),
+        0 => {
+            let passed_over = silent.iter().map(|path| format!("\n{}: {}", path.display(), label_search::silence()));
+            return Err(PoolError::NotFound(format!("no such pool available{}", passed_over.collect::<String>())));
+        }
         1 => {}
         _ => {
             let guids: Vec<String> = matching.iter().map(|c| c.config.guid.to_string()).collect();
@@ -172,6 +176,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         // Who only reads does not keep others from writing.
         newest: if read_only { Txg(u64::MAX) } else { uberblock.txg },
         paths: candidate.paths.clone(),
+        silent: candidate.silent.clone(),
         devices: environment.devices.clone(),
         options,
         reached: Mutex::default(),
@@ -203,14 +208,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
     }
     dtl::note_gaps(&core, &opener.reached.into_inner());
-    if let Some(writer) = &candidate.writer {
-        core.is_borrowed.store(true, Ordering::Release);
-        tracing::warn!(
-            pool = core.name(),
-            %writer,
-            "open for writing elsewhere: what is changed there may read as damaged"
-        );
-    }
+    note_search(&core, candidate);
     if shared {
         // Loading may have taken long, and another host may have come meanwhile: the claim compares with what was seen.
         let uberblock = core.uberblock.lock().clone();
@@ -219,6 +217,22 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         *core.multihost_claim.lock() = Some(claim);
     }
     Ok(core)
+}
+
+/// Notes what the search for the pool's devices has shown besides them.
+fn note_search(core: &Core, candidate: Candidate) {
+    for path in &candidate.silent {
+        tracing::warn!(pool = core.name(), "{} was passed over: {}", path.display(), label_search::silence());
+    }
+    *core.silent.lock() = candidate.silent;
+    if let Some(writer) = candidate.writer {
+        core.is_borrowed.store(true, Ordering::Release);
+        tracing::warn!(
+            pool = core.name(),
+            %writer,
+            "open for writing elsewhere: what is changed there may read as damaged"
+        );
+    }
 }
 
 /// Whether a write at `offset` of a device of `size` bytes is one of labels and uberblocks.
@@ -545,6 +559,7 @@ async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<V
         pool: candidate.config.guid,
         newest: Txg(u64::MAX),
         paths: candidate.paths.clone(),
+        silent: candidate.silent.clone(),
         devices: environment.devices.clone(),
         options: OpenOptions::read_only(),
         reached: Mutex::default(),

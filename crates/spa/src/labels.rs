@@ -131,9 +131,11 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
     let (mut configs, mut valid, mut uberblock): (Vec<PoolConfig>, usize, Option<Uberblock>) = (Vec::new(), 0, None);
     let mut problem = String::from("it has no label");
     let mut rings = Vec::new();
-    for index in 0..VDEV_LABELS {
+    // A slow disk takes its time once.
+    let reads = (0..VDEV_LABELS).map(|index| read_label(device, label_offset(size, index)));
+    for (index, read) in join_all(reads).await.into_iter().enumerate() {
         let offset = label_offset(size, index);
-        let bytes = match read_label(device, offset).await {
+        let bytes = match read {
             Ok(bytes) => bytes,
             Err(e) => {
                 problem = e.to_string();

@@ -62,6 +62,7 @@ mod import;
 mod import_check;
 #[cfg(test)]
 mod judged;
+mod label_search;
 pub mod labels;
 #[cfg(test)]
 mod large_pool;

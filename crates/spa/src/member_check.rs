@@ -13,7 +13,7 @@ use platter_ondisk::Guid;
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
-use crate::{discover, identity, labels, path_look, spare_label};
+use crate::{identity, label_search, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
 /// What stands above the reasons that `-f` overrides.
@@ -90,7 +90,7 @@ struct Found {
 impl Found {
     async fn on(environment: &Environment, device: &Arc<dyn BlockDevice>, path: &Path) -> Self {
         let devices = &*environment.devices;
-        let own = discover::labels_of(device).await.map(|labels| (path.to_owned(), labels));
+        let own = label_search::labels_of(device).await.map(|labels| (path.to_owned(), labels));
         let mut found = Self { own, ..Self::default() };
         // One in the partition of a disk that would be given a table again stays what it is: it is taken as it is.
         if let Some((guid, in_partition)) = spare_label::search(device).await
@@ -182,7 +182,7 @@ fn holder(environment: &Environment, labels: &DeviceLabels) -> Option<Holder> {
 
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
 async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolError {
-    if let Some((_, found)) = discover::labels_at(devices, path).await
+    if let Some((_, found)) = label_search::labels_at(devices, path).await
         && found.config().state == PoolState::Active
     {
         let name = &found.config().name;
@@ -202,7 +202,7 @@ pub async fn clear_label(environment: &Environment, path: &Path, force: bool) ->
     if let PathKind::Missing(error) = path_look::look(devices, path).await.kind {
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
     }
-    let Some((at, found)) = discover::labels_at(devices, path).await else {
+    let Some((at, found)) = label_search::labels_at(devices, path).await else {
         return clear_spare(environment, path).await;
     };
     let name = &found.config().name;

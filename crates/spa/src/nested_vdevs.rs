@@ -124,7 +124,7 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
     drop(pool);
 
     // Another host finds and opens it, and makes the new device complete.
-    let found = Pool::discover(&environment(2), std::slice::from_ref(&folder)).await.expect("found");
+    let found = Pool::discover(&environment(2), std::slice::from_ref(&folder), &[]).await.expect("found").pools;
     assert_eq!((found.len(), line(&found[0].vdevs.children[0])), (1, whole.to_owned()));
     let pool = import(&folder).await.expect("imported");
     assert_eq!(line(&vdev(&pool).await), whole);
@@ -162,7 +162,7 @@ async fn new_is_enough(folder: &Path, paths: &[PathBuf], child: usize, also: &[u
     let count = paths.len() - 1;
     std::fs::remove_file(&paths[child]).expect("removed");
     also.iter().for_each(|&number| std::fs::remove_file(&paths[number]).expect("removed"));
-    let found = Pool::discover(&environment(3), &[folder.to_owned()]).await.expect("found");
+    let found = Pool::discover(&environment(3), &[folder.to_owned()], &[]).await.expect("found").pools;
     assert_eq!(line(&found[0].vdevs.children[0]), reduced);
     let pool = import(folder).await.expect("imported");
     assert_eq!(line(&vdev(&pool).await), reduced);

@@ -13,7 +13,8 @@ use platter_vdev::{AllocationClass, DeviceOpener, OpenError, TopVdev, VdevKind, 
 use platter_zio::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 
 use crate::config::VdevConfig;
-use crate::identity::Member;
+use crate::identity::{self, Member};
+use crate::label_search::silence;
 use crate::labels::Reached;
 use crate::verdict_flags;
 use platter_dsl::error::{PoolError, Result};
@@ -27,6 +28,8 @@ pub struct FoundDevices {
     pub newest: Txg,
     /// Path of each leaf that was found.
     pub paths: BTreeMap<u64, PathBuf>,
+    /// Devices that did not answer when they were searched.
+    pub silent: Vec<PathBuf>,
     /// Who opens them.
     pub devices: Arc<dyn DeviceSource>,
     /// How to open them.
@@ -40,11 +43,18 @@ impl DeviceOpener for FoundDevices {
     async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
         let Some(path) = self.paths.get(&spec.guid.0) else {
             let device = spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |p| p.display().to_string());
-            return Err(DeviceError::Gone { device, reason: "no device with its guid was found".into() }.into());
+            let is_silent = spec.path.as_ref().is_some_and(|path| self.silent.contains(path));
+            let reason = if is_silent { silence() } else { "no device with its guid was found".into() };
+            return Err(DeviceError::Gone { device, reason }.into());
         };
-        let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
         let member = Member { pool: self.pool, leaf: spec.guid, newest: self.newest };
-        let reached = member.check(&*device).await?;
+        let opened = async {
+            let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
+            let reached = member.check(&*device).await?;
+            Ok::<_, OpenError>((device, reached))
+        };
+        // It answered the search, and may have fallen silent since.
+        let (device, reached) = identity::in_time(path, opened).await?;
         self.reached.lock().insert(spec.guid.0, reached);
         Ok(device)
     }

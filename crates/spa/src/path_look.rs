@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use platter_device::{DeviceSource, PathKind, Seen};
+use platter_device::{DeviceSource, OpenOptions, PathKind, Seen};
 
 /// For how long a path is looked at that somebody asks for.
 const ASKED_MAX: Duration = Duration::from_secs(5);
@@ -16,6 +16,21 @@ pub async fn look(devices: &dyn DeviceSource, path: &Path) -> Seen {
         let reason = format!("it did not answer within {} seconds", ASKED_MAX.as_secs());
         Seen { kind: PathKind::Missing(reason), real: None }
     })
+}
+
+/// For how long a disk is waited for that is to be used.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Bytes that it is asked for: the largest sector.
+const ASKED: usize = 1 << 16;
+
+/// Whether a disk that nobody uses can be read, and soon. While it does not answer it counts as used.
+pub async fn answers(devices: &dyn DeviceSource, path: &Path) -> bool {
+    let answer = async {
+        let device = devices.open_path(path, OpenOptions::exclusive()).await.ok()?;
+        let bytes = usize::try_from(device.size()).unwrap_or(ASKED).min(ASKED);
+        device.read(0, bytes).await.ok()
+    };
+    tokio::time::timeout(ANSWER_MAX, answer).await.is_ok_and(|answer| answer.is_some())
 }
 
 /// Whether there is anything at a path, for who looks each second; `None` when there is no answer. No disk is woken up.

@@ -9,19 +9,20 @@ use platter_zio::{FailMode, Phase};
 use tokio::task::JoinHandle;
 
 use crate::core::Core;
+use crate::discover::{Metadata, Scan};
 use crate::environment::Environment;
 use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
 use crate::scan;
 use crate::{
-    autotrim, change, create, discover, expansion, free_commands, import, member_check, multihost, pool_events,
-    pool_properties, spare_looks, status, sync, takeover, vdev_limits, verdicts,
+    autotrim, change, create, discover, expansion, free_commands, import, label_search, member_check, multihost,
+    pool_events, pool_properties, spare_looks, status, sync, takeover, vdev_limits, verdicts,
 };
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
 use platter_api::report::Properties;
-use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_api::report::{Detail, FoundPools, PoolReport, VdevReport};
 use platter_api::request::{Changed, CreateRequest, ImportRequest, PoolChange};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::error::{PoolError, Result};
@@ -91,30 +92,32 @@ impl Pool {
 
     /// The name of the pool that a device is labelled for, if it answers.
     pub async fn name_at(environment: &Environment, path: &Path) -> Option<String> {
-        discover::name_at(&*environment.devices, path).await
+        label_search::name_at(&*environment.devices, path).await
     }
 
-    /// Pools found below `search` (folders are scanned, files and devices looked at).
+    /// Pools found below `search` (folders are scanned, files and devices looked at), but for devices that are known to
+    /// be `silent`.
     ///
     /// # Errors
     /// None at present: what cannot be read is no pool.
-    pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        let mut reports = Vec::new();
-        for mut candidate in discover::scan(&*environment.devices, search).await {
+    pub async fn discover(environment: &Environment, search: &[PathBuf], silent: &[PathBuf]) -> Result<FoundPools> {
+        let Scan { pools: found, silent } = discover::scan(&*environment.devices, search, silent).await;
+        let mut pools = Vec::new();
+        for mut candidate in found {
             candidate.find_writer(environment).await;
             let metadata = match candidate.seems_importable(environment) {
                 true => import::look_inside(environment, &candidate).await,
                 false if candidate.may_be_in_use(environment) => {
                     match multihost::check(environment, &candidate, true).await {
-                        Err(_) => discover::Metadata::InUse,
-                        Ok(_) => discover::Metadata::Unseen,
+                        Err(_) => Metadata::InUse,
+                        Ok(_) => Metadata::Unseen,
                     }
                 }
-                false => discover::Metadata::Unseen,
+                false => Metadata::Unseen,
             };
-            reports.push(candidate.report(environment, &metadata));
+            pools.push(candidate.report(environment, &metadata));
         }
-        Ok(reports)
+        Ok(FoundPools { pools, silent })
     }
 
     /// Imports a pool.
@@ -192,6 +195,11 @@ impl Pool {
         let mut paths: Vec<PathBuf> = leaves.filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect();
         paths.extend(self.spare_paths().into_iter().filter(|path| !paths.contains(path)).collect::<Vec<_>>());
         paths
+    }
+
+    /// Devices that did not answer when it was imported, and were passed over.
+    pub fn silent_paths(&self) -> Vec<PathBuf> {
+        self.core.silent.lock().clone()
     }
 
     /// The path of the device that has this guid or is called so by its path.
@@ -493,9 +501,10 @@ impl Pool {
         vdev_limits::set(&self.core, device, name, value).await
     }
 
-    /// Parts from a device that does not answer, if the others can do without it; whether that was done.
-    pub fn part_from(&self, device: u64) -> bool {
-        verdicts::part_from(&self.core, platter_ondisk::Guid(device))
+    /// Parts from a device that does not answer, or not soon, as `reason` says, if the others can do without it;
+    /// whether that was done.
+    pub fn part_from(&self, device: u64, reason: &str) -> bool {
+        verdicts::part_from(&self.core, platter_ondisk::Guid(device), reason)
     }
 
     /// What is seen of its devices that may fail.

@@ -96,15 +96,14 @@ pub async fn carry_out(core: &Arc<Core>, device: &str, why: Why) -> Result<Chang
     Ok(Changed { state: Some(state), ..Changed::default() })
 }
 
-/// Parts from a device that does not answer, at once: no group can be written while something waits for it, so
-/// neither could a verdict. Whether that was done: not with one that the others cannot do without.
-pub fn part_from(core: &Core, guid: Guid) -> bool {
+/// Parts from a device that does not answer, or not soon, at once: no group can be written while something waits for
+/// it, so neither could a verdict. Whether that was done: not with one that the others cannot do without.
+pub fn part_from(core: &Core, guid: Guid, reason: &str) -> bool {
     let Ok(place) = place::with_guid(core, guid) else { return false };
     if !place.leaf.is_usable() || !place.top.can_do_without(&place.leaf) {
         return false;
     }
     let device = place.leaf.device();
-    let reason = "it does not answer";
     // First, so that nobody who is told now tries again there.
     place.leaf.close(Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded).with_detail(reason));
     core.leaf_devices.lock().remove(&guid.0);

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use platter_api::messages::{ErrorBody, ImportPool, SearchPools};
-use platter_api::report::ImportableReport;
+use platter_api::report::{FoundPools, ImportableReport};
 use platter_api::request::ImportRequest;
 
 use super::create::{add_property, uncache_by_default};
@@ -66,8 +68,7 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     for place in parsed.all("d") {
         let path =
             std::path::absolute(place).map_err(|error| refused(format!("cannot resolve path '{place}': {error}")))?;
-        // "-d ." is the folder itself.
-        search.push(path.canonicalize().unwrap_or(path));
+        search.push(path);
     }
     if search.is_empty()
         && let Some(places) = std::env::var_os("ZPOOL_IMPORT_PATH")
@@ -79,6 +80,7 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
             pool: String::new(),
             new_name: None,
             search,
+            silent: Vec::new(),
             force: parsed.has("f"),
             destroyed: parsed.has("D"),
             missing_logs: parsed.has("m"),
@@ -97,6 +99,57 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
 fn io_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// How long a place of `-d` may take to say what it is.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// What is known of a place of `-d` that answers.
+struct Known {
+    /// Without links: "-d ." is the folder itself.
+    path: PathBuf,
+    problem: Option<String>,
+}
+
+/// Tells of the places of `-d` at which nothing can be found, and resolves the others; those that do not answer.
+fn check_search(search: &mut [PathBuf]) -> Vec<PathBuf> {
+    let (tell, told) = mpsc::channel();
+    for place in search.iter() {
+        let (tell, place) = (tell.clone(), place.clone());
+        // Nobody waits for a thread whose place never answers.
+        std::thread::spawn(move || {
+            let path = place.canonicalize().unwrap_or_else(|_| place.clone());
+            let known = Known { path, problem: problem_with(&place) };
+            tell.send((place, known))
+        });
+    }
+    drop(tell);
+    let (end, mut answers) = (Instant::now() + ANSWER_MAX, BTreeMap::new());
+    while let Ok((place, known)) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        answers.insert(place, known);
+    }
+    let mut silent = Vec::new();
+    for place in search {
+        match answers.get(place) {
+            Some(known) => {
+                // The other places are looked at all the same, as in OpenZFS.
+                known.problem.iter().for_each(|problem| eprintln!("{problem}"));
+                place.clone_from(&known.path);
+            }
+            None => silent.push(place.clone()),
+        }
+    }
+    silent
+}
+
+/// Tells of devices that are passed over, and notes them: they are not asked again.
+fn pass_over(silent: &mut Vec<PathBuf>, more: Vec<PathBuf>) {
+    for path in more {
+        if !silent.contains(&path) {
+            eprintln!("passed over '{}': it did not answer within {} seconds", path.display(), ANSWER_MAX.as_secs());
+            silent.push(path);
+        }
+    }
 }
 
 /// Why nothing can be found at `place` of `-d`, in OpenZFS's words; none when there may be something.
@@ -120,16 +173,16 @@ fn problem_with(place: &Path) -> Option<String> {
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(GRAMMAR, words).map_err(usage)?;
-    let template = template(&parsed, &session.command_line)?;
-    // The other places are looked at all the same, as in OpenZFS.
-    for problem in template.request.search.iter().filter_map(|place| problem_with(place)) {
-        eprintln!("{problem}");
-    }
-    session.check_places(&template.request.search)?;
+    let mut template = template(&parsed, &session.command_line)?;
+    let silent = check_search(&mut template.request.search);
+    pass_over(&mut template.request.silent, silent);
+    let mut answering = template.request.search.clone();
+    answering.retain(|place| !template.request.silent.contains(place));
+    session.check_places(&answering)?;
     match (parsed.has("a"), parsed.operands.as_slice()) {
-        (true, []) => import_all(session, &template),
+        (true, []) => import_all(session, &mut template),
         (true, _) | (false, [_, _, _, ..]) => Err(usage("too many arguments")),
-        (false, []) => show_all(session, &template),
+        (false, []) => show_all(session, &mut template),
         (false, [pool]) => import_one(session, &template, pool, None),
         (false, [pool, new_name]) => import_one(session, &template, pool, Some(new_name.clone())),
     }
@@ -139,6 +192,7 @@ fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: 
     let request = ImportRequest { pool: pool.to_owned(), new_name, ..template.request.clone() };
     let call = ImportPool { request, mount: template.mount };
     let imported = session.ask(call)?;
+    pass_over(&mut template.request.silent.clone(), imported.silent);
     let code = complain_all(&imported.outcome.problems);
     let unmounted = complain_all(&imported.unmounted);
     if unmounted != 0 {
@@ -147,13 +201,16 @@ fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: 
     Ok(code.max(unmounted))
 }
 
-fn search(session: &mut Session, template: &Template) -> Result<Vec<ImportableReport>, ErrorBody> {
-    let mut found = session.ask(SearchPools { search: template.request.search.clone() })?;
-    found.retain(|pool| pool.destroyed == template.request.destroyed);
-    Ok(found)
+fn search(session: &mut Session, template: &mut Template) -> Result<Vec<ImportableReport>, ErrorBody> {
+    let request = &mut template.request;
+    let call = SearchPools { search: request.search.clone(), silent: request.silent.clone() };
+    let FoundPools { mut pools, silent } = session.ask(call)?;
+    pass_over(&mut request.silent, silent);
+    pools.retain(|pool| pool.destroyed == template.request.destroyed);
+    Ok(pools)
 }
 
-fn import_all(session: &mut Session, template: &Template) -> Done {
+fn import_all(session: &mut Session, template: &mut Template) -> Done {
     let mut code = 0;
     for pool in search(session, template)? {
         // By guid: names need not be unique.
@@ -170,7 +227,7 @@ fn import_all(session: &mut Session, template: &Template) -> Done {
     Ok(code)
 }
 
-fn show_all(session: &mut Session, template: &Template) -> Done {
+fn show_all(session: &mut Session, template: &mut Template) -> Done {
     let found = search(session, template)?;
     if found.is_empty() {
         eprintln!("no pools available to import");

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use platter_api::faults::{Cause, DeviceRecord, DeviceSigns, GetFaults, HoldDevice, LineKind, PoolFaults, RecordLine};
+use platter_api::faults::{
+    Cause, DeviceRecord, DeviceSigns, GetFaults, HoldDevice, LineKind, PoolFaults, RecordLine, Verdict,
+};
 use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
 use platter_api::notify::{Message, ReceiverReport, Way};
 use platter_api::request::{PoolChange, PoolOperation};
@@ -146,8 +148,9 @@ impl Daemon {
             self.tell(pool, about, class, said.text);
         }
         match finding {
+            Finding::Judged { device, cause: Cause::SlowIo, .. } => self.part_from(pool, device, Cause::SlowIo),
             Finding::Judged { device, cause, .. } => self.carry_out(pool, device, *cause),
-            Finding::Silent { device, .. } => self.part_from(pool, device),
+            Finding::Silent { device, .. } => self.part_from(pool, device, Cause::Io),
             _ => {}
         }
     }
@@ -172,10 +175,13 @@ impl Daemon {
         });
     }
 
-    /// Does without a device that does not answer: first nobody waits for it any more, then that is written down.
-    fn part_from(self: &Arc<Self>, pool: &Of, device: &DeviceSigns) {
-        if device.is_held || pool.handle.part_from(device.guid) {
-            self.carry_out(pool, device, Cause::Io);
+    /// Does without a device that does not answer, or not soon: first nobody waits for it any more, then that is
+    /// written down.
+    fn part_from(self: &Arc<Self>, pool: &Of, device: &DeviceSigns, cause: Cause) {
+        let reason = if cause == Cause::SlowIo { "it is too slow" } else { "it does not answer" };
+        // Of one that is slow is written down at least that it is not relied on.
+        if device.is_held || pool.handle.part_from(device.guid, reason) || cause == Cause::SlowIo {
+            self.carry_out(pool, device, cause);
         } else {
             self.note_fault(pool, device, LineKind::Done, "nothing: the others cannot do without it");
         }
@@ -194,7 +200,7 @@ impl Daemon {
             match pool.handle.perform(PoolOperation::Change(judge)).await {
                 Ok(changed) => {
                     let state = changed.state.unwrap_or_default();
-                    let kept = cause == Cause::Io && state == "DEGRADED";
+                    let kept = cause.verdict() == Verdict::Faulted && state == "DEGRADED";
                     let why = if kept { ": the others cannot do without it" } else { "" };
                     daemon.note_fault(&pool, &device, LineKind::Done, &format!("it is {state} now{why}"));
                 }

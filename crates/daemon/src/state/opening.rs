@@ -117,6 +117,7 @@ impl Daemon {
             pool: pool.guid.clone(),
             new_name: Some(name.to_owned()),
             search: pool.devices.clone(),
+            silent: Vec::new(),
             force: false,
             destroyed: false,
             missing_logs: false,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use platter_api::report::{
     DatasetKind, DatasetReport, HistoryEntry, Properties, Property, PropertySource, PropertyValue,
 };
-use platter_api::report::{ImportableReport, PoolReport, ScanReport, VdevReport};
+use platter_api::report::{FoundPools, ImportableReport, PoolReport, ScanReport, VdevReport};
 use platter_api::request::ImportRequest;
 use platter_api::request::{Changed, DatasetOperation, ScrubAction, Setting};
 use platter_api::txgs::TxgReport;
@@ -28,7 +28,7 @@ use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::server::{Context, router};
 use platter_api::messages::{
     ClosePool, CreateDataset, DestroyDataset, GetHistory, GetPool, ListDatasets, ListPools, MountRequest, OperatePool,
-    RenameDataset, SetDatasetProperties, StopDaemon, UnmountRequest,
+    RenameDataset, SearchPools, SetDatasetProperties, StopDaemon, UnmountRequest,
 };
 
 /// Disks and pools: a pool on disk is its data sets' local properties.
@@ -80,14 +80,14 @@ impl Engine for FakeEngine {
         Ok(VdevReport { name: request.name, kind: "root".into(), ..VdevReport::default() })
     }
 
-    async fn discover(&self, _search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
+    async fn discover(&self, _search: &[PathBuf], _silent: &[PathBuf]) -> Result<FoundPools> {
         let pools = self.0.pools.lock();
         let report = |(guid, (name, _)): (&u64, &(String, FakeDatasets))| ImportableReport {
             name: name.clone(),
             guid: *guid,
             ..ImportableReport::default()
         };
-        Ok(pools.iter().map(report).collect())
+        Ok(FoundPools { pools: pools.iter().map(report).collect(), silent: Vec::new() })
     }
 
     async fn clear_label(&self, path: &Path, _force: bool) -> Result<()> {
@@ -759,9 +759,9 @@ async fn what_was_mounted_last_is_unmounted_first() {
 #[tokio::test]
 async fn pools_imported_here_are_not_offered_for_import() {
     let bench = Bench::new().with_pool().await;
-    assert!(bench.daemon.search(&[]).await.unwrap().is_empty());
+    assert!(bench.daemon.search(&SearchPools::default()).await.unwrap().pools.is_empty());
     bench.daemon.export_pool(&close("tank")).await.unwrap();
-    assert_eq!(bench.daemon.search(&[]).await.unwrap()[0].name, "tank");
+    assert_eq!(bench.daemon.search(&SearchPools::default()).await.unwrap().pools[0].name, "tank");
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ use platter_itest::{Faults, FaultyDisks, Lab, NightLoad, Tree, Webhook, damage, 
 
 /// A spare is in so long after the verdict.
 const SPARE_IN: u64 = 10;
+/// Files that are read.
+const FILES: u64 = 160;
 /// Where the labels in front end.
 const BEHIND_LABELS: u64 = damage::LABEL_START_BYTES;
 
@@ -32,13 +34,13 @@ fn disks_die_in_every_way_and_nobody_types_a_command() {
     lab.platter(["notify", "add", "webhook", &hook.url]).ok();
     let mirrors = format!("mirror {} mirror d2 d3 mirror d4 d5 mirror d6 d7 spare d8 d9 d10", disks.all());
     let mount = lab.create("-O primarycache=metadata", "tank", &mirrors);
-    NightLoad::prepare(&mount);
+    NightLoad::prepare(&mount, FILES);
     // What is read from now on comes from disk.
     let folders = format!("-d {} -d {}", lab.dev().display(), disks.dir().display());
     lab.export("tank");
     lab.zpool(&format!("import {folders} tank")).ok();
     lab.wait_mounted(&mount);
-    let load = NightLoad::on(mount.clone());
+    let load = NightLoad::on(mount.clone(), FILES);
     // One vanishes: who comes first sees it gone, or a read fails that nothing else helps.
     let vanished = lab.disk(7);
     fs::OpenOptions::new().write(true).open(&vanished).and_then(|file| file.set_len(0)).expect("cut");
@@ -56,7 +58,7 @@ fn disks_die_in_every_way_and_nobody_types_a_command() {
     assert_eq!(status.stdout.matches("INUSE").count(), 3, "one spare for each: {status}");
     lab.zpool("events -H").ok().says("fault.fs.zfs.vdev.io").says("fault.fs.zfs.vdev.checksum");
     lab.platter(["notify", "list"]).ok().says("webhook").says_not("trouble");
-    NightLoad::check(&mount);
+    NightLoad::check(&mount, FILES);
     let tree = Tree::of(&mount);
     lab.scrub("tank").says("with 0 errors").says("No known data errors");
     lab.export("tank");

@@ -10,6 +10,8 @@ use platter_itest::{Faults, FaultyDisks, Lab, Tree, zdb};
 const PATIENCE: Duration = Duration::from_secs(150);
 /// A device that is away is looked at this often at least (`takeover`'s pause, and some more).
 const LOOKED_AT: Duration = Duration::from_secs(40);
+/// An import without a disk that does not answer takes the 30 seconds for which that is waited for, and little more.
+const IMPORTED: Duration = Duration::from_secs(60);
 
 /// Waits until `zpool status` says so.
 #[track_caller]
@@ -143,6 +145,45 @@ fn a_disk_that_never_answers_is_given_up_and_nobody_waits_for_it() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     lab.zpool(&format!("import -d {} -d {} tank", lab.dev().display(), disks.dir().display())).ok();
+    lab.wait_mounted(&mount);
+    tree.assert_same(&Tree::of(&mount), "after all that");
+    lab.export("tank");
+}
+
+/// An import waited for each disk in turn, and for one that never answers for ever.
+#[test]
+fn a_disk_that_does_not_answer_an_import_is_passed_over_and_comes_back_by_itself() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let disks = FaultyDisks::over(&lab, 1);
+    let mount = lab.create("", "tank", &format!("raidz {} d1 d2", disks.all()));
+    fill(&mount, "kept");
+    lab.export("tank");
+    // The same file beside them would be a second way to the same disk.
+    let search = format!("-d {} -d {} -d {}", lab.disk(1).display(), lab.disk(2).display(), disks.dir().display());
+    let passed_over = format!("passed over '{}': it did not answer", disks.disk(0).display());
+    disks.set(0, Faults { hang: true, ..Faults::default() });
+    let start = Instant::now();
+    lab.zpool(&format!("import {search}")).ok().says("state: DEGRADED").says("does not answer").says(&passed_over);
+    assert!(start.elapsed() < IMPORTED, "the listing took {:?}", start.elapsed());
+    lab.zpool(&format!("import {search} bank")).refused().says("no such pool").says("did not answer");
+    // Named as such.
+    let named = format!("import -d {} {search} bank", disks.disk(0).display());
+    lab.zpool(&named).refused().says("no such pool").says(&passed_over);
+    disks.set(0, Faults { late: Duration::from_secs(31), ..Faults::default() });
+    let start = Instant::now();
+    lab.zpool(&format!("import {search} tank")).ok().says(&passed_over);
+    assert!(start.elapsed() < IMPORTED, "the import took {:?}", start.elapsed());
+    lab.wait_mounted(&mount);
+    lab.zpool("status tank").ok().says("DEGRADED").says("UNAVAIL");
+    fill(&mount, "meanwhile");
+    let tree = Tree::of(&mount);
+    disks.set(0, Faults::default());
+    until(&lab, "it is back", |status| is_whole(status) && !status.contains("DEGRADED"));
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    lab.zpool(&format!("import {search} tank")).ok().says_not("passed over");
     lab.wait_mounted(&mount);
     tree.assert_same(&Tree::of(&mount), "after all that");
     lab.export("tank");

@@ -156,6 +156,7 @@ impl Base {
         let (devices, forks) = devices(&vec![Image::default(); layout.disks() + 1]);
         let plan = Plan::new(&Model::default(), &Operation::base(), 100).expect("the base's operations fit together");
         let mut model = plan.end();
+        model.set_mirrors(layout != Layout::Raidz1);
         model.apply(&super::model::Step::Dataset(FILESYSTEM, true));
         model.apply(&super::model::Step::Dataset(OLD, true));
         model.apply(&super::model::Step::Dataset(VOLUME, true));
@@ -403,7 +404,7 @@ async fn tree(zpl: &Zpl) -> Result<BTreeMap<String, Seen>, String> {
 /// # Errors
 /// What could not be read.
 pub async fn view(on: &Served) -> Result<View, String> {
-    let Served { pool, zpl, volume } = on;
+    let Served { pool, zpl, volume, .. } = on;
     let mut view = View { tree: tree(zpl).await?, volume: volume.read().await?, ..View::default() };
     let others = space::others(pool).await?;
     for (name, os) in others.into_iter().filter(|(name, _)| ![OLD, NEW, VOLUME].contains(&&**name)) {

@@ -4,6 +4,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `operation` | what workloads are made of |
+//! | `disks` | those of them that bring a disk in or take one out |
 //! | `contents` | what they write |
 //! | `served`, `volume` | what they are done to |
 //! | `model`, `branches` | what the file system, its snapshots and clones must hold |
@@ -20,6 +21,7 @@
 pub mod aviary;
 pub mod branches;
 pub mod contents;
+pub mod disks;
 pub mod expect;
 pub mod explore;
 pub mod fork;

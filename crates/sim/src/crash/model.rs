@@ -49,12 +49,8 @@ pub enum Step {
     Dataset(&'static str, bool),
     /// Property `compression` of the file system.
     Compression(&'static str),
-    /// One more top-level vdev.
-    Vdev,
-    /// The separate intent log comes or goes.
-    Log(bool),
-    /// The spare disk takes another's place: nothing that is compared changes.
-    Replaced,
+    /// What the disk that was in no pool is from now on.
+    Disk(Role),
     /// A snapshot of the file system.
     Snapshot(&'static str),
     /// A snapshot goes, whosever it is.
@@ -75,6 +71,28 @@ pub enum Step {
     ClearVolume(usize, usize),
     /// The volume's size.
     ResizeVolume(usize),
+}
+
+/// What the disk is that is in no pool at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// In no pool.
+    #[default]
+    Idle,
+    /// A top-level vdev.
+    Vdev,
+    /// The separate intent log.
+    Log,
+    /// In the first disk's place.
+    Member,
+    /// Beside the first disk.
+    Side,
+    /// A hot spare.
+    Spare,
+    /// A hot spare that stands in for the first disk.
+    StandIn,
+    /// In no pool, and labelled as a spare.
+    Gone,
 }
 
 /// Which steps must keep their order in the intent log.
@@ -98,7 +116,7 @@ impl Step {
             Self::Write(node, ..) | Self::Truncate(node, _) | Self::Xattr(node, ..) | Self::Mode(node, _) => {
                 Stream::File(*node)
             }
-            Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Log(_) | Self::Replaced => Stream::Pool,
+            Self::Dataset(..) | Self::Compression(_) | Self::Disk(_) => Stream::Pool,
             Self::Snapshot(_) | Self::DestroySnapshot(_) | Self::Clone(..) | Self::WriteClone(..) => Stream::Pool,
             Self::DestroyClone(_) | Self::Promote(_) | Self::Rollback | Self::ResizeVolume(_) => Stream::Pool,
             Self::WriteVolume(..) | Self::ClearVolume(..) => Stream::Volume,
@@ -137,10 +155,9 @@ pub struct Model {
     branches: Branches<Nodes>,
     datasets: BTreeSet<&'static str>,
     compression: &'static str,
-    vdevs: usize,
-    replaced: bool,
-    /// Whether the spare disk is a log.
-    log: bool,
+    role: Role,
+    /// Whether the first disk may have others beside it.
+    mirrors: bool,
 }
 
 impl Default for Model {
@@ -152,9 +169,8 @@ impl Default for Model {
             branches: Branches::default(),
             datasets: BTreeSet::new(),
             compression: "on",
-            vdevs: 1,
-            replaced: false,
-            log: false,
+            role: Role::Idle,
+            mirrors: false,
         }
     }
 }
@@ -273,14 +289,19 @@ impl Model {
         &self.volume
     }
 
-    /// Whether there is a disk that is none of the pool's yet.
-    pub fn has_spare(&self) -> bool {
-        self.vdevs == 1 && !self.replaced && !self.log
+    /// What the disk is that is in no pool at first.
+    pub fn role(&self) -> Role {
+        self.role
     }
 
-    /// Whether there is a separate intent log.
-    pub fn has_log(&self) -> bool {
-        self.log
+    /// Says whether the first disk may have others beside it.
+    pub fn set_mirrors(&mut self, mirrors: bool) {
+        self.mirrors = mirrors;
+    }
+
+    /// Whether the first disk may have others beside it.
+    pub fn has_mirrors(&self) -> bool {
+        self.mirrors
     }
 
     /// A number that no object has had.
@@ -365,9 +386,7 @@ impl Model {
                 }
             }
             Step::Compression(value) => self.compression = value,
-            Step::Vdev => self.vdevs += 1,
-            Step::Log(is_there) => self.log = *is_there,
-            Step::Replaced => self.replaced = true,
+            Step::Disk(role) => self.role = *role,
             Step::Snapshot(name) => self.branches.take(FILESYSTEM, name, self.nodes.clone()),
             Step::Rollback => {
                 if let Some((_, nodes)) = self.branches.latest(FILESYSTEM) {
@@ -436,7 +455,7 @@ impl Model {
             tree: tree(&self.nodes),
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
-            vdevs: self.vdevs + usize::from(self.log),
+            vdevs: 1 + usize::from(matches!(self.role, Role::Vdev | Role::Log)),
             volume: self.volume.clone(),
             others: self.branches.all().map(|(name, nodes)| (name, tree(nodes))).collect(),
         }

@@ -4,23 +4,23 @@
 //! the last crash is no state that may be there.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::report::{Detail, LeafWorkState, VdevReport};
 use platter_api::request::Setting;
-use platter_api::request::{FreeWork, PoolChange, TrimAction, VdevRequest};
+use platter_api::request::{FreeWork, PoolChange, TrimAction};
 use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
 use super::contents::{bytes, pieces};
+use super::disks::DiskOperation;
 use super::model::{Content, FILESYSTEM, Model, Place, ROOT, Step};
 use super::served::Served;
 use super::volume;
-use crate::world::{self, SimDevices, StandingClock};
+use crate::world::{self, StandingClock};
 
 /// A clone that is there from the beginning, and one to be made.
 pub const CLONE: &str = "tank/clone";
@@ -71,10 +71,6 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn is_replacing(vdev: &VdevReport) -> bool {
-    vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
-}
-
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
@@ -116,14 +112,8 @@ pub enum Operation {
     CreateDataset,
     /// `zfs destroy`.
     DestroyDataset,
-    /// `zpool add`.
-    AddVdev,
-    /// `zpool add` of a separate intent log.
-    AddLog,
-    /// `zpool remove` of the log.
-    RemoveLog,
-    /// `zpool replace` of the first disk, until it has left.
-    Replace,
+    /// A disk comes, goes, or takes another one's place.
+    Disk(DiskOperation),
     /// `zpool scrub`, to its end.
     Scrub,
     /// `zfs snapshot` of the file system.
@@ -158,43 +148,13 @@ pub enum Operation {
 const XATTR: &str = "user.colour";
 /// The compression that [`Operation::SetProperty`] asks for.
 const COMPRESSION: &str = "gzip-1";
-/// Tenths of a second after the resilver within which a disk that was replaced leaves.
-const LEAVES_WITHIN: usize = 1000;
 const MODE: u32 = 0o600;
 const TARGET: &[u8] = b"A/bar";
-
-/// Adds the spare disk to the pool.
-async fn add(pool: &Arc<Pool>, spare: usize, vdev: fn(PathBuf) -> VdevRequest) -> Result<(), String> {
-    let vdevs = vec![vdev(SimDevices::path(spare))];
-    let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
-    pool.change(change).await.map(|_| ()).map_err(text)
-}
 
 /// Changes the permission bits.
 async fn chmod(zpl: &Zpl, object: ObjectId) -> Result<(), String> {
     let change = SetAttr { mode: Some(MODE), ..SetAttr::default() };
     zpl.setattr(object, change).await.map(drop).map_err(text)
-}
-
-/// Removes the log on the spare disk.
-async fn remove(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
-    let change = PoolChange::Remove { device: SimDevices::path(spare).display().to_string() };
-    pool.change(change).await.map(|_| ()).map_err(text)
-}
-
-/// Lets the spare disk take the place of the first, and waits until that has left.
-async fn replace(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
-    let (device, new) = (SimDevices::path(0).display().to_string(), SimDevices::path(spare));
-    let change = PoolChange::Attach { device, new, replaces: true, force: false, ashift: 0 };
-    pool.change(change).await.map_err(text)?;
-    for _ in 0..LEAVES_WITHIN {
-        pool.scrub_wait().await.map_err(text)?;
-        if !is_replacing(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Err("the disk that was replaced has not left".into())
 }
 
 /// Scrubs the pool, and waits until that is done.
@@ -331,10 +291,7 @@ impl Operation {
             Self::SetProperty => Some(vec![Step::Compression(COMPRESSION)]),
             Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
             Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
-            Self::AddVdev => model.has_spare().then(|| vec![Step::Vdev]),
-            Self::AddLog => model.has_spare().then(|| vec![Step::Log(true)]),
-            Self::RemoveLog => model.has_log().then(|| vec![Step::Log(false)]),
-            Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
+            Self::Disk(operation) => operation.plan(model),
             other if other.is_of_volume() => other.plan_volume(index, model),
             other => other.plan_branch(index, model).map(|step| vec![step]),
         }
@@ -401,8 +358,13 @@ impl Operation {
     /// # Errors
     /// What the engine said.
     pub async fn run(self, index: usize, on: &mut Served, spare: usize) -> Result<(), String> {
-        let Served { pool, zpl, volume } = on;
+        let Served { pool, zpl, volume, role } = on;
         match self {
+            Self::Disk(operation) => {
+                operation.run(pool, spare, *role).await?;
+                *role = operation.leads_to();
+                Ok(())
+            }
             Self::Rollback => rollback(pool, zpl).await,
             Self::WriteVolume(offset, length) => volume.write(offset, &self.data(index, offset, length)).await,
             Self::StableVolume(offset, length) => {
@@ -412,12 +374,12 @@ impl Operation {
             Self::ClearVolume(offset, length) => volume.clear(offset, length).await,
             Self::FsyncVolume => volume.fsync().await,
             Self::ResizeVolume(size) => volume::resize(pool, size).await,
-            other => other.run_mounted(index, pool, zpl, spare).await,
+            other => other.run_mounted(index, pool, zpl).await,
         }
     }
 
     /// Does it while the file system stays mounted.
-    async fn run_mounted(self, index: usize, pool: &Arc<Pool>, zpl: &Zpl, spare: usize) -> Result<(), String> {
+    async fn run_mounted(self, index: usize, pool: &Arc<Pool>, zpl: &Zpl) -> Result<(), String> {
         let new = |mode| NewFile { mode, umask: 0, uid: 0, gid: 0, open: false };
         match self {
             Self::Create(name) => {
@@ -477,10 +439,6 @@ impl Operation {
             Self::SetProperty => set_compression(pool).await?,
             Self::CreateDataset => pool.dsl().create_dataset(NEW, &Default::default()).await.map_err(text)?,
             Self::DestroyDataset => pool.dsl().destroy_dataset(OLD).await.map_err(text)?,
-            Self::AddVdev => add(pool, spare, VdevRequest::Leaf).await?,
-            Self::AddLog => add(pool, spare, |path| VdevRequest::Log(vec![path])).await?,
-            Self::RemoveLog => remove(pool, spare).await?,
-            Self::Replace => replace(pool, spare).await?,
             Self::Scrub => scrub(pool).await?,
             Self::Trim => trim(pool).await?,
             other => other.run_branch(index, pool).await?,
@@ -519,10 +477,7 @@ impl Operation {
                 | Self::SetProperty
                 | Self::CreateDataset
                 | Self::DestroyDataset
-                | Self::AddVdev
-                | Self::AddLog
-                | Self::RemoveLog
-                | Self::Replace
+                | Self::Disk(_)
                 | Self::Scrub
                 | Self::Snapshot(_)
                 | Self::DestroySnapshot(_)
@@ -539,7 +494,7 @@ impl Operation {
     /// The operations of the exhaustive sets, one of each kind and variant.
     pub fn all() -> Vec<Self> {
         let (top, nested, new, deep) = (Name("foo"), Name("A/bar"), Name("new"), Name("B/deep"));
-        vec![
+        let mut all = vec![
             Self::Create(new),
             Self::Create(deep),
             Self::Mkdir(Name("C")),
@@ -572,10 +527,6 @@ impl Operation {
             Self::SetProperty,
             Self::CreateDataset,
             Self::DestroyDataset,
-            Self::AddVdev,
-            Self::AddLog,
-            Self::RemoveLog,
-            Self::Replace,
             Self::Scrub,
             Self::Snapshot(LATER),
             Self::DestroySnapshot(FIRST),
@@ -594,7 +545,9 @@ impl Operation {
             Self::FsyncVolume,
             Self::ResizeVolume(24 << 10),
             Self::ResizeVolume(80 << 10),
-        ]
+        ];
+        all.extend(DiskOperation::ALL.map(Self::Disk));
+        all
     }
 
     /// What makes stable what this operation changed; none for the pool's operations, and what changes names alone.
@@ -628,10 +581,7 @@ impl Operation {
             | Self::SetProperty
             | Self::CreateDataset
             | Self::DestroyDataset
-            | Self::AddVdev
-            | Self::AddLog
-            | Self::RemoveLog
-            | Self::Replace
+            | Self::Disk(_)
             | Self::Scrub
             | Self::Snapshot(_)
             | Self::DestroySnapshot(_)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use platter_spa::Pool;
 use platter_zpl::Zpl;
 
-use super::model::FILESYSTEM;
+use super::model::{FILESYSTEM, Role};
 use super::volume::Volume;
 use crate::world::{self, StandingClock};
 
@@ -17,6 +17,8 @@ pub struct Served {
     pub zpl: Arc<Zpl>,
     /// The volume.
     pub volume: Volume,
+    /// What the disk is that is in no pool at first.
+    pub role: Role,
 }
 
 impl Served {
@@ -27,7 +29,7 @@ impl Served {
     pub async fn new(pool: Arc<Pool>) -> Result<Self, String> {
         let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
         let volume = Volume::open(&pool).await?;
-        Ok(Self { pool, zpl, volume })
+        Ok(Self { pool, zpl, volume, role: Role::default() })
     }
 
     /// Unmounts and closes; the pool.
@@ -35,7 +37,7 @@ impl Served {
     /// # Errors
     /// What the engine said.
     pub async fn end(self) -> Result<Arc<Pool>, String> {
-        let Self { pool, zpl, volume } = self;
+        let Self { pool, zpl, volume, .. } = self;
         zpl.unmount().await.map_err(|error| error.to_string())?;
         drop(zpl);
         volume.close(&pool).await?;

@@ -74,9 +74,9 @@ async fn once(disks: Vec<Image>, seed: u64, read_only: bool) -> Result<Option<St
     if seed % 2 == 1 {
         environment.metaslab_bytes = 1 << 20;
     }
-    let found = Pool::discover(&environment, &[PathBuf::from(world::FOLDER)]).await;
+    let found = Pool::discover(&environment, &[PathBuf::from(world::FOLDER)], &[]).await;
     // Tampering may have changed the name.
-    let name = match found.ok().and_then(|pools| pools.into_iter().next()) {
+    let name = match found.ok().and_then(|found| found.pools.into_iter().next()) {
         Some(pool) => pool.guid.to_string(),
         None => POOL.to_owned(),
     };

@@ -1,5 +1,6 @@
 //! A few workloads, each with the states that a crash may leave it in; `make sim` has all of them.
 
+use platter_sim::crash::disks::DiskOperation;
 use platter_sim::crash::explore::{self, Base, Layout};
 use platter_sim::crash::operation::{Name, Operation};
 use platter_sim::crash::record::Event;
@@ -50,7 +51,7 @@ fn a_torn_group_on_raidz_leaves_the_one_before() {
 fn a_crash_while_a_vdev_is_added_leaves_the_pool_with_or_without_it() {
     // The first labels of the old disk name the new one before the group that adds it is complete. That was taken for
     // a pool with a device missing.
-    explore(&[vec![Operation::AddVdev]], Layout::Mirror, 100);
+    explore(&[vec![Operation::Disk(DiskOperation::AddVdev)]], Layout::Mirror, 100);
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn a_crash_while_a_disk_is_replaced_leaves_the_pool_with_all_it_had() {
     // It takes many groups, each with its states.
     let limits = Limits { exhaustive: 0, random: 1, ..Limits::NARROW };
     for layout in [Layout::Single, Layout::Mirror, Layout::Raidz1] {
-        explore_within(limits, &[vec![Operation::Replace]], layout, 20);
+        explore_within(limits, &[vec![Operation::Disk(DiskOperation::Replace)]], layout, 20);
     }
 }
 
@@ -74,4 +75,13 @@ fn the_same_seed_sends_the_same_bytes_to_the_disks() {
     let (first, second) = (run(), run());
     assert!(first.len() > 50);
     assert!(first == second, "the histories differ");
+}
+
+#[test]
+fn a_crash_while_a_spare_comes_or_goes_leaves_the_pool_with_all_it_had() {
+    let limits = Limits { exhaustive: 0, random: 1, ..Limits::NARROW };
+    let disks = |operation| vec![Operation::Disk(operation)];
+    explore_within(limits, &[disks(DiskOperation::SpareOut)], Layout::Raidz1, 20);
+    explore_within(limits, &[disks(DiskOperation::SpareStays), disks(DiskOperation::RemoveSpare)], Layout::Mirror, 20);
+    explore_within(limits, &[disks(DiskOperation::Detach), disks(DiskOperation::DetachFirst)], Layout::Single, 20);
 }
