@@ -6,9 +6,11 @@
 //! - no other lock is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
+mod bookmarks;
 mod clones;
 mod daemon;
 mod datasets;
+mod delegation;
 mod dependents;
 mod diffs;
 mod disks;
@@ -22,12 +24,14 @@ mod nesting;
 mod opening;
 mod operations;
 mod own_devices;
+mod permitted;
 mod replicated;
 mod schedule_notes;
 mod schedules;
 mod settings;
 mod silence;
 mod snapshots;
+mod stream_permissions;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -180,7 +184,16 @@ impl Daemon {
         if command.is_empty() {
             return;
         }
-        if let Err(error) = pool.log_command(command).await {
+        if let Err(error) = pool.log_command(command, 0).await {
+            tracing::warn!("cannot write the history of '{}': {error}", pool.name());
+        }
+    }
+
+    /// Writes a guest's command into the history of the pool with data set `name`.
+    pub async fn note_command(&self, name: &str, command: &str, who: u32) {
+        let name = name.split('#').next().unwrap_or_default();
+        let Ok(pool) = self.pool_with(name) else { return };
+        if let Err(error) = pool.log_command(command, who).await {
             tracing::warn!("cannot write the history of '{}': {error}", pool.name());
         }
     }

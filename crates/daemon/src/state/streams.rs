@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use platter_api::messages::{ErrorBody, ErrorKind, Outcome, SetDatasetProperties};
+use platter_api::ask::Ask;
+use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
 use platter_api::names::split_snapshot;
+use platter_api::snapshots::HoldSnapshot;
 use platter_api::streams::{
-    AbortReceive, CreateBookmark, DestroyBookmark, Package, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream,
-    SendStream, SentStream,
+    AbortReceive, Package, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream, SendStream, SentStream,
 };
 use platter_dsl::receive::{Failed, Received, read_begin, read_next};
 use platter_dsl::receive_begin::{Begun, ReceiveRequest};
@@ -22,18 +23,20 @@ use platter_dsl::send_package::{Package as PreparedPackage, PackageRequest, Part
 use platter_dsl::stream_ends::{StreamSink, StreamSource};
 use platter_dsl::{DslPool, PoolError};
 use platter_nvlist::NvList;
-use platter_ondisk::Guid;
+use platter_ondisk::{Guid, ObjsetType};
 use platter_stream::{Begin, HeaderKind, Parser, RECORD_SIZE, Record, ResumeToken, StreamFeatures, begin_flags};
 use tokio::net::UnixStream;
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::replicated::Replica;
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::descriptors::Handed;
 use crate::engine::PoolHandle;
 use crate::mount_plan;
 use crate::mounter::HowToMount;
 use crate::pipe::{Inlet, Outlet, hung_up};
+use crate::secpolicy;
 
 /// How often a command hears how many bytes have passed.
 const TELL: Duration = Duration::from_secs(1);
@@ -89,7 +92,7 @@ async fn skip(mut parser: Parser, source: &mut dyn StreamSource) -> Result<u64, 
 }
 
 /// What a receive of this stream cannot do, in which words.
-fn attempt(begin: &Begin) -> &'static str {
+pub(super) fn attempt(begin: &Begin) -> &'static str {
     if begin.features.has(StreamFeatures::RESUMING) {
         "cannot receive resume stream"
     } else if begin.from_guid.0 == 0 {
@@ -100,7 +103,7 @@ fn attempt(begin: &Begin) -> &'static str {
 }
 
 /// How a message begins that says why something is not sent.
-fn cannot_send(snapshot: &str) -> String {
+pub(super) fn cannot_send(snapshot: &str) -> String {
     format!("warning: cannot send '{snapshot}'")
 }
 
@@ -120,6 +123,14 @@ struct Incoming<'a> {
     top: &'a str,
     /// The list of the package in which it is.
     package: Option<&'a NvList>,
+}
+
+/// One snapshot as it is received: with which properties, and for whom.
+#[derive(Clone, Copy)]
+struct One<'a> {
+    request: &'a ReceiveRequest,
+    properties: Option<&'a NvList>,
+    asker: &'a Asker,
 }
 
 fn decoded(list: &[u8]) -> Result<Option<NvList>, PoolError> {
@@ -143,16 +154,20 @@ fn not_received(what: &str, Failed { error, token }: Failed) -> ErrorBody {
 
 impl Daemon {
     /// The engine's own pool of a data set, which makes and takes streams.
-    fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
+    pub(super) fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let engine = pool.engine_pool().ok_or_else(|| ErrorBody::new("this pool has no streams"))?;
         let dsl = engine.dsl().clone();
         Ok((pool, dsl))
     }
 
-    fn handed(&self, name: &str) -> Answer<Handed> {
+    fn handed(&self, name: &str, asker: &Asker) -> Answer<Handed> {
         let lost = || ErrorBody::of_kind(ErrorKind::Lost, "the daemon does not have the stream's descriptor");
-        self.descriptors.take(name).ok_or_else(lost)
+        let whose = match asker {
+            Asker::Owner => None,
+            Asker::Guest(guest) => Some(guest.uid),
+        };
+        self.descriptors.take(whose, name).ok_or_else(lost)
     }
 
     /// What a resume token asks for: the snapshot by its guid, wherever it is called how now.
@@ -195,11 +210,11 @@ impl Daemon {
     }
 
     /// `zfs send`.
-    pub async fn send_stream(&self, call: &SendStream) -> Answer<SentStream> {
+    pub async fn send_stream(&self, call: &SendStream, asker: &Asker) -> Answer<SentStream> {
         // Closed when it fails early, too: its other end would wait for ever.
-        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor)).transpose()?;
+        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor, asker)).transpose()?;
         if let Some(package) = &call.package {
-            return self.send_package(call, package, handed).await;
+            return self.send_package(call, package, handed, asker).await;
         }
         let (asked, mut request) = match &call.token {
             Some(token) => self.resumed(token).await?,
@@ -221,6 +236,7 @@ impl Daemon {
             ..SentStream::default()
         };
         let Some(handed) = handed else { return Ok(answer) };
+        self.may_send(asker, std::iter::once(&request.snapshot), &request.snapshot).await?;
         let send = async |outlet: &mut Outlet| dsl.send(&sending, outlet).await;
         let sent = self.let_out(&request.snapshot, handed, send).await;
         answer.bytes = sent.map_err(|error| failed(&cannot_send(&request.snapshot), error))?;
@@ -231,12 +247,13 @@ impl Daemon {
     async fn let_out(
         &self,
         name: &str,
-        Handed { file, line }: Handed,
+        handed: Handed,
         send: impl AsyncFnOnce(&mut Outlet) -> Result<u64, PoolError>,
     ) -> Result<u64, PoolError> {
         let running = self.streams.begin(pool_of(name));
         let mut told = running.told();
-        let mut outlet = Outlet::new(file);
+        let Handed { file, line, is_guests, .. } = handed;
+        let mut outlet = Outlet::new(file, is_guests);
         let counter = outlet.counter();
         let interrupted = || PoolError::invalid("signal received");
         tokio::select! {
@@ -252,7 +269,13 @@ impl Daemon {
     }
 
     /// `zfs send` of several snapshots, or with properties.
-    async fn send_package(&self, call: &SendStream, package: &Package, handed: Option<Handed>) -> Answer<SentStream> {
+    async fn send_package(
+        &self,
+        call: &SendStream,
+        package: &Package,
+        handed: Option<Handed>,
+        asker: &Asker,
+    ) -> Answer<SentStream> {
         let (_, dsl) = self.streaming(&call.snapshot)?;
         let what = cannot_send(&call.snapshot);
         let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
@@ -292,6 +315,8 @@ impl Daemon {
             warnings: found.warnings.clone(),
         };
         let Some(handed) = handed else { return Ok(answer) };
+        let names = answer.parts.iter().map(|(snapshot, ..)| snapshot).chain([&call.snapshot]);
+        self.may_send(asker, names, &call.snapshot).await?;
         let send = async |outlet: &mut Outlet| {
             let header = found.header();
             let mut bytes = header.len() as u64;
@@ -307,11 +332,12 @@ impl Daemon {
     }
 
     /// `zfs receive`.
-    pub async fn receive_stream(&self, call: &ReceiveStream) -> Answer<ReceivedStream> {
-        let Handed { file, line } = self.handed(&call.descriptor)?;
+    pub async fn receive_stream(&self, call: &ReceiveStream, asker: &Asker) -> Answer<ReceivedStream> {
+        let handed = self.handed(&call.descriptor, asker)?;
+        self.may_receive_at_all(call, asker).await?;
         self.check_named(call).await?;
         let running = self.streams.begin(pool_of(&call.target));
-        let mut source = Inlet::new(file, line, running.told());
+        let mut source = Inlet::new(handed, running.told());
         let cannot = |error| failed("cannot receive", error);
         let (parser, begin, list) = read_begin(&mut source).await.map_err(cannot)?;
         let mut answer = ReceivedStream::default();
@@ -320,7 +346,7 @@ impl Daemon {
         let list = decoded(&list).map_err(cannot)?;
         if begin.kind == HeaderKind::Substream {
             let stream = Incoming { parser, begin, list, top: &top, package: None };
-            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            self.receive_part(&call, stream, &mut source, &mut answer, asker).await?;
             return Ok(answer);
         }
         let package = list.unwrap_or_default();
@@ -329,15 +355,15 @@ impl Daemon {
             return Err(cannot(PoolError::invalid(text)));
         }
         skip(parser, &mut source).await.map_err(|_| cannot(PoolError::invalid("incorrect header checksum")))?;
-        self.follow(&call, &package, &top, &mut answer).await?;
+        self.follow(&call, &package, &top, &mut answer, asker).await?;
         loop {
             let Some((parser, begin, list)) = read_next(&mut source).await.map_err(cannot)? else {
-                self.follow(&call, &package, &top, &mut answer).await?;
+                self.follow(&call, &package, &top, &mut answer, asker).await?;
                 return Ok(answer);
             };
             let list = decoded(&list).map_err(cannot)?;
             let stream = Incoming { parser, begin, list, top: &top, package: Some(&package) };
-            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            self.receive_part(&call, stream, &mut source, &mut answer, asker).await?;
             // In the history once.
             call.command.clear();
         }
@@ -371,6 +397,7 @@ impl Daemon {
         package: &NvList,
         top: &str,
         answer: &mut ReceivedStream,
+        asker: &Asker,
     ) -> Answer<()> {
         if call.dry_run || package.contains("not_recursive") {
             return Ok(());
@@ -380,7 +407,8 @@ impl Daemon {
         let name = name.trim_end_matches('@');
         let (_, dsl) = self.streaming(name)?;
         let named_as_sent = call.named != ReceivedName::Own;
-        let is_done = self.follow_replica(&dsl, package, name, named_as_sent, call.force).await.map_err(cannot)?;
+        let followed = self.follow_replica(&dsl, package, name, (named_as_sent, call.force), asker).await;
+        let is_done = followed.map_err(cannot)?;
         let left =
             format!("{name}: not everything could be renamed, promoted or destroyed as it was where it was sent");
         // Said once, of what is left at the end.
@@ -398,6 +426,7 @@ impl Daemon {
         stream: Incoming<'_>,
         source: &mut Inlet,
         answer: &mut ReceivedStream,
+        asker: &Asker,
     ) -> Answer<()> {
         let cannot = |error| failed("cannot receive", error);
         let Incoming { parser, begin, list, top, package } = stream;
@@ -428,6 +457,11 @@ impl Daemon {
             let lost = || PoolError::Invalid(format!("local origin for clone {name} does not exist"));
             origin = Some(found.ok_or_else(|| cannot(lost()))?);
         }
+        let mut properties =
+            platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?;
+        if !existed && begin.objset_type == ObjsetType::ZFS {
+            self.distrust(asker, target, &mut properties).await;
+        }
         let request = ReceiveRequest {
             target: target.to_owned(),
             snapshot: own.to_owned(),
@@ -436,25 +470,22 @@ impl Daemon {
             origin,
             force: call.force,
             resumable: call.resumable,
-            properties: platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?,
+            properties,
+            creator: Some(asker.creator()),
         };
         if call.named == ReceivedName::WithoutPool {
-            self.make_parents(&dsl, call, target).await?;
+            self.make_parents(&dsl, call, target, asker).await?;
         }
         let (replica, guid) = (package.map(Replica::of), request.begin.to_guid);
         let properties = replica.as_ref().and_then(|replica| replica.properties(guid));
-        let bytes = self.receive_one(call, &request, parser, source, properties, &mut answer.problems).await?;
+        let one = One { request: &request, properties, asker };
+        let bytes = self.receive_one(call, one, parser, source, &mut answer.problems).await?;
         answer.parts[at].bytes = bytes;
-        if existed && !given.is_empty() {
-            let set = SetDatasetProperties {
-                name: target.to_owned(),
-                properties: given.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-                ..SetDatasetProperties::default()
-            };
-            self.set_dataset_properties(&set).await?;
+        if existed {
+            self.set_given(target, given, asker).await?;
         }
         if let Some(replica) = &replica {
-            answer.problems.extend(self.finish_snapshot(&dsl, call, &name, guid, replica).await);
+            answer.problems.extend(self.finish_snapshot(&dsl, call, &name, (guid, replica), asker).await);
         }
         Ok(())
     }
@@ -465,17 +496,23 @@ impl Daemon {
         dsl: &Arc<DslPool>,
         call: &ReceiveStream,
         name: &str,
-        guid: Guid,
-        replica: &Replica<'_>,
+        (guid, replica): (Guid, &Replica<'_>),
+        asker: &Asker,
     ) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Some(list) = replica.of_snapshot(guid, "snapprops")
+        let may_set = self.lacking(asker, secpolicy::of_user_properties(name)).await.is_empty();
+        if let Some(list) = replica.of_snapshot(guid, "snapprops").filter(|_| may_set)
             && let Err(error) = dsl.set_received_of_snapshot(name, list).await
         {
             problems.push(format!("cannot receive properties on {name}: {error}"));
         }
         let tags = replica.of_snapshot(guid, "snapholds").filter(|_| !call.without_holds);
         for (tag, _) in tags.into_iter().flat_map(NvList::iter) {
+            let hold = HoldSnapshot { name: name.to_owned(), tag: tag.to_owned(), ..HoldSnapshot::default() };
+            if let Err(refused) = self.permit_part(asker, &hold.operation()).await {
+                problems.push(refused.message);
+                continue;
+            }
             let held = dsl.hold_snapshots(&[name.to_owned()], tag).await;
             let refusals = held.unwrap_or_else(|error| vec![(name.to_owned(), error)]);
             problems
@@ -485,7 +522,7 @@ impl Daemon {
     }
 
     /// What is missing between the target of `zfs receive -d` and what is received.
-    async fn make_parents(&self, dsl: &Arc<DslPool>, call: &ReceiveStream, name: &str) -> Answer<()> {
+    async fn make_parents(&self, dsl: &Arc<DslPool>, call: &ReceiveStream, name: &str, asker: &Asker) -> Answer<()> {
         let ends = name.match_indices('/').map(|(at, _)| at).filter(|at| *at > call.target.len());
         for end in ends {
             let parent = &name[..end];
@@ -493,7 +530,9 @@ impl Daemon {
                 continue;
             }
             let _lock = self.locks.of(pool_of(parent)).await;
-            let made = dsl.create_dataset(parent, &Default::default()).await;
+            let needs = secpolicy::of_receiving(parent, false, "receive");
+            self.permit_asker(asker, &needs, &format!("cannot create '{parent}'")).await?;
+            let made = dsl.create_dataset_of(parent, &Default::default(), Some(asker.creator())).await;
             made.map_err(|error| failed(&format!("cannot create '{parent}'"), error))?;
             dsl.close_filesystem(parent).await.map_err(|error| failed("cannot receive", error))?;
             if !call.unmounted {
@@ -506,19 +545,23 @@ impl Daemon {
     async fn receive_one(
         &self,
         call: &ReceiveStream,
-        request: &ReceiveRequest,
+        one: One<'_>,
         parser: Parser,
         source: &mut Inlet,
-        properties: Option<&NvList>,
         problems: &mut Vec<String>,
     ) -> Answer<u64> {
+        let One { request, properties, asker } = one;
         let (what, target) = (attempt(&request.begin), &request.target);
         let (pool, dsl) = self.streaming(target)?;
-        let begun = self.begin_receive(&dsl, request).await?;
+        let begun = self.begin_receive(&dsl, request, asker).await?;
         let before = dsl.received_properties(target).ok().filter(|_| properties.is_some() && !begun.is_new);
         if let Some(properties) = properties {
             let mut without: BTreeSet<String> = call.without.iter().cloned().collect();
             without.extend(call.properties.keys().cloned());
+            for property in self.not_his_to_set(asker, target, properties).await {
+                problems.push(format!("cannot receive {property} property on {target}: permission denied"));
+                without.insert(property);
+            }
             if let Err(error) = dsl.set_received(target, properties, &without).await {
                 problems.push(format!("cannot receive properties on {target}: {error}"));
             }
@@ -527,7 +570,7 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(target)).await;
         let received = match taken {
             Ok(bytes) if begun.is_new => dsl.finish_receive(request, &begun, bytes).await,
-            Ok(bytes) => self.put_in_place(&pool, &dsl, request, &begun, bytes, problems).await,
+            Ok(bytes) => self.put_in_place(&pool, &dsl, one, (&begun, bytes), problems).await,
             Err(failed) => Err(failed),
         };
         if let (true, Some(before)) = (received.is_err(), before)
@@ -549,9 +592,10 @@ impl Daemon {
         Ok(received.bytes)
     }
 
-    async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest) -> Answer<Begun> {
+    async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest, asker: &Asker) -> Answer<Begun> {
         let (what, target) = (attempt(&request.begin), &request.target);
         let _lock = self.locks.of(pool_of(target)).await;
+        self.may_receive(dsl, request, asker).await?;
         self.check_target(dsl, request).await.map_err(|error| failed(what, error))?;
         dsl.begin_receive(request).await.map_err(|error| match error {
             PoolError::NotFound(text) if text == "parent does not exist" => {
@@ -570,9 +614,8 @@ impl Daemon {
         &self,
         pool: &Arc<dyn PoolHandle>,
         dsl: &Arc<DslPool>,
-        request: &ReceiveRequest,
-        begun: &Begun,
-        bytes: u64,
+        One { request, asker, .. }: One<'_>,
+        (begun, bytes): (&Begun, u64),
         problems: &mut Vec<String>,
     ) -> Result<Received, Failed> {
         let target = &request.target;
@@ -580,7 +623,11 @@ impl Daemon {
         let names: Vec<String> = again.iter().map(|(name, _)| name.clone()).collect();
         let closed = async {
             let map = mount_plan::by_name(&self.reports(pool, "cannot receive").await?);
-            if self.unmount_all_or_none(names.clone(), false, &map).await.is_err() {
+            if let Err(busy) = self.unmount_all_or_none(names.clone(), false, &map).await {
+                // Nothing is taken away from others for a guest.
+                if !asker.may_mount() {
+                    return Err(busy);
+                }
                 self.unmount_all_or_none(names, true, &map).await?;
             }
             dsl.close_filesystem(target).await.map_err(|error| failed("cannot receive", error))?;
@@ -635,29 +682,6 @@ impl Daemon {
         }
         let result = dsl.destroy_unfinished(unfinished).await;
         result.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
-        self.log(&pool, &call.command).await;
-        Ok(Outcome::default())
-    }
-
-    /// `zfs bookmark`.
-    pub async fn create_bookmark(&self, call: &CreateBookmark) -> Answer<Outcome> {
-        let (pool, dsl) = self.streaming(&call.bookmark)?;
-        let _lock = self.locks.of(pool_of(&call.bookmark)).await;
-        let what = format!("cannot create bookmark '{}'", call.bookmark);
-        dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
-        self.log(&pool, &call.command).await;
-        Ok(Outcome::default())
-    }
-
-    /// `zfs destroy` of a bookmark.
-    pub async fn destroy_bookmark(&self, call: &DestroyBookmark) -> Answer<Outcome> {
-        let name = &call.bookmark;
-        let (pool, dsl) = self.streaming(name)?;
-        let _lock = self.locks.of(pool_of(name)).await;
-        dsl.destroy_bookmark(name).await.map_err(|error| match error {
-            PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
-            error => failed(&format!("cannot destroy '{name}'"), error),
-        })?;
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
     }

@@ -1,0 +1,33 @@
+//! Bookmarks: making and destroying them.
+
+use platter_api::messages::{ErrorBody, Outcome};
+use platter_api::streams::{CreateBookmark, DestroyBookmark};
+use platter_dsl::PoolError;
+
+use super::mounts::pool_of;
+use super::{Answer, Daemon, failed};
+
+impl Daemon {
+    /// `zfs bookmark`.
+    pub async fn create_bookmark(&self, call: &CreateBookmark) -> Answer<Outcome> {
+        let (pool, dsl) = self.streaming(&call.bookmark)?;
+        let _lock = self.locks.of(pool_of(&call.bookmark)).await;
+        let what = format!("cannot create bookmark '{}'", call.bookmark);
+        dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs destroy` of a bookmark.
+    pub async fn destroy_bookmark(&self, call: &DestroyBookmark) -> Answer<Outcome> {
+        let name = &call.bookmark;
+        let (pool, dsl) = self.streaming(name)?;
+        let _lock = self.locks.of(pool_of(name)).await;
+        dsl.destroy_bookmark(name).await.map_err(|error| match error {
+            PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
+            error => failed(&format!("cannot destroy '{name}'"), error),
+        })?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+}
