@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::delegation::{Allow, GetPermissions, Permissions, Unallow};
 use crate::disks::{DiskReport, ListDisks};
 use crate::event::Event;
 use crate::faults::{GetFaults, HoldDevice, PoolFaults};
@@ -100,11 +101,13 @@ operations! {
         "get_written" GetWritten -> Written,
         "list_jobs" ListJobs -> Vec<Job>,
         "get_faults" GetFaults -> Vec<PoolFaults>,
+        "get_permissions" GetPermissions -> Permissions,
     }
 }
 
 operations! {
-    /// Everything that can be asked for. But for a look it is the daemon's owner's to ask.
+    /// Everything that can be asked for. But for a look it is the daemon's owner's to ask, and of a data set's what it
+    /// allows to others.
     Operation ["look" Look] {
         "stop_daemon" StopDaemon -> Outcome,
         "set_log_level" SetLogLevel -> LogLevel,
@@ -136,6 +139,8 @@ operations! {
         "create_bookmark" CreateBookmark -> Outcome,
         "destroy_bookmark" DestroyBookmark -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
+        "allow" Allow -> Outcome,
+        "unallow" Unallow -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,
         "mount" MountRequest -> MountOutcome,

@@ -6,6 +6,7 @@
 
 pub mod ask;
 pub mod block_properties;
+pub mod delegation;
 pub mod disks;
 pub mod error;
 pub mod event;

@@ -1,10 +1,11 @@
 //! What a command asks of the engine, already parsed from its arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delegation::{ByKey, Creator};
 use crate::faults::Cause;
 use crate::report::VdevReport;
 
@@ -293,6 +294,8 @@ pub enum DatasetOperation {
         volume: Option<NewVolume>,
         /// Local properties.
         properties: BTreeMap<String, String>,
+        /// Whose it is; nobody's when the pool's owner makes it for himself.
+        creator: Option<Creator>,
     },
     /// Destroys it.
     Destroy {
@@ -321,11 +324,27 @@ pub enum DatasetOperation {
         name: String,
         /// Local properties.
         properties: BTreeMap<String, String>,
+        /// Whose it is; nobody's when the pool's owner makes it for himself.
+        creator: Option<Creator>,
     },
     /// Lets a clone and the data set that it was made of change places.
     Promote {
         /// Full name.
         name: String,
+    },
+    /// Allows something to somebody.
+    Allow {
+        /// Full name.
+        name: String,
+        /// Permissions and permission sets by key.
+        granted: ByKey,
+    },
+    /// Takes that back.
+    Unallow {
+        /// Full name.
+        name: String,
+        /// By key what is allowed no longer; nothing stands for everything.
+        revoked: BTreeMap<String, Option<BTreeSet<String>>>,
     },
     /// Makes it what its latest snapshot is.
     Rollback {

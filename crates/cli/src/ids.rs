@@ -95,6 +95,11 @@ fn number(whose: Whose, who: &str) -> Option<u64> {
     if who.is_empty() { None } else { entry(whose, who).map(|(_, id)| id) }
 }
 
+/// The number of a user or group that this system knows, by name or number.
+pub fn known(whose: Whose, who: &str) -> Option<u64> {
+    if who.is_empty() { None } else { entry(whose, who).map(|(_, id)| id) }
+}
+
 /// The name of a user or group, if it has one.
 pub fn name(whose: Whose, id: u64) -> Option<String> {
     entry(whose, &id.to_string()).map(|(name, _)| name)

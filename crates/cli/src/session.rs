@@ -8,6 +8,7 @@ use platter_api::ask::Ask;
 use platter_api::messages::{ErrorBody, OperatePool};
 use platter_api::request::{Changed, PoolOperation};
 use platter_daemon::client::Client;
+use platter_daemon::guest_pipe::Way;
 use platter_daemon::home::Home;
 
 /// How a command fails.
@@ -118,7 +119,7 @@ impl Session {
     /// As [`Self::ask`].
     pub fn stream<A: Ask>(
         &mut self,
-        descriptor: std::os::fd::BorrowedFd<'_>,
+        descriptor: (std::os::fd::BorrowedFd<'_>, Way),
         call: impl FnOnce(String) -> A,
         passed: impl FnMut(u64),
     ) -> Result<A::Answer, ErrorBody> {

@@ -1,7 +1,7 @@
 //! The other end of the API: finds the daemon of a home, starts one when there is none, and asks it.
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,6 +16,7 @@ use platter_api::messages::{CheckPlaces, ErrorBody, ErrorKind};
 use tokio::net::UnixStream;
 
 use crate::denied;
+use crate::guest_pipe::{self, Way};
 use crate::home::Home;
 use crate::{descriptors, lingering, process, same_places, vigil};
 
@@ -67,7 +68,7 @@ impl Client {
         }
     }
 
-    /// The socket for this user: another user's daemon answers at the public one.
+    /// The socket for this user: another user's daemon answers at the one for everybody.
     fn socket(&self) -> PathBuf {
         if self.home.other_owner().is_some() { self.home.public_socket() } else { self.home.socket() }
     }
@@ -89,21 +90,38 @@ impl Client {
     /// What the daemon answers, or that it cannot be reached.
     pub async fn stream<A: Ask>(
         &self,
-        descriptor: std::os::fd::BorrowedFd<'_>,
+        (descriptor, way): (std::os::fd::BorrowedFd<'_>, Way),
         call: impl FnOnce(String) -> A,
-        mut passed: impl FnMut(u64),
+        passed: impl FnMut(u64),
     ) -> Result<A::Answer, ErrorBody> {
         let name = descriptors::new_name().map_err(|error| self.lost(error))?;
-        if self.home.other_owner().is_some() {
-            // Refused before anything is handed over.
-            return self.ask(call(name)).await;
+        let call = call(name.clone());
+        if self.home.other_owner().is_none() {
+            return self.stream_over(&self.home.descriptors_socket(), &name, descriptor, call, passed).await;
         }
-        let socket = self.home.descriptors_socket();
-        let handed = descriptors::hand_over(&socket, &name, descriptor).await;
+        let passing = guest_pipe::Passed::new(descriptor, way).map_err(|error| self.lost(error))?;
+        let socket = self.home.guests_socket();
+        let answer = self.stream_over(&socket, &name, passing.handed(), call, passed).await;
+        let finished = passing.finish();
+        let answer = answer?;
+        finished.map_err(|error| ErrorBody::new(format!("cannot write the stream: {error}")))?;
+        Ok(answer)
+    }
+
+    /// Hands `descriptor` over at `socket` and asks.
+    async fn stream_over<A: Ask>(
+        &self,
+        socket: &Path,
+        name: &str,
+        descriptor: std::os::fd::BorrowedFd<'_>,
+        call: A,
+        mut passed: impl FnMut(u64),
+    ) -> Result<A::Answer, ErrorBody> {
+        let handed = descriptors::hand_over(socket, name, descriptor).await;
         let line = handed.map_err(|error| {
             ErrorBody::new(format!("cannot hand the stream to the daemon at '{}': {error}", socket.display()))
         })?;
-        let mut asking = std::pin::pin!(self.ask(call(name)));
+        let mut asking = std::pin::pin!(self.ask(call));
         let mut number = [0; 8];
         loop {
             tokio::select! {

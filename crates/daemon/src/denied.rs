@@ -1,18 +1,29 @@
 //! What another user than a daemon's owner may not do, in OpenZFS's words.
 //!
-//! True here: whoever may only look is told so before anything is asked; the public socket takes nothing but looks, so
-//! nothing hangs on this text.
+//! True here: whoever asks for what is never anybody else's is told so before anything is asked. The daemon asks
+//! `secpolicy` of everything all the same, so nothing hangs on this text.
 
 use platter_api::ask::Operation;
 use platter_api::messages::{Closing, ErrorBody, ErrorKind};
 use platter_api::request::PoolOperation;
 
-/// The refusal of what another user than `owner` asks for; none when he may.
+use crate::secpolicy::{Policy, policy};
+
+/// The refusal of an operation.
+pub fn refusal(operation: &Operation) -> ErrorBody {
+    let what = attempt(operation).map_or_else(String::new, |attempt| format!("{attempt}: "));
+    ErrorBody::of_kind(ErrorKind::Denied, format!("{what}permission denied"))
+}
+
+/// The refusal of what another user than `owner` asks for; none when he may, or the data set says whether he may.
 pub fn before_asking(operation: &Operation, owner: u32) -> Option<ErrorBody> {
-    let attempt = attempt(operation)?;
+    // What is delegated hangs on the number of no user, but for what can be taken away from him.
+    if policy(operation, rustix::process::geteuid().as_raw()) != Policy::Owner {
+        return None;
+    }
     let who = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
     Some(
-        ErrorBody::of_kind(ErrorKind::Denied, format!("{attempt}: permission denied"))
+        refusal(operation)
             .hint(format!("this daemon is {who}'s; one of your own starts with PLATTER_HOME set to a folder of yours")),
     )
 }
@@ -77,6 +88,8 @@ fn attempt(operation: &Operation) -> Option<String> {
         | Operation::ListReceivers(_)
         | Operation::RemoveReceiver(_)
         | Operation::TestReceivers(_) => "cannot see or change who is told".to_owned(),
+        Operation::Allow(call) => format!("cannot set permissions on '{}'", call.name),
+        Operation::Unallow(call) => format!("cannot set permissions on '{}'", call.name),
         Operation::UnmountRequest(call) => format!("cannot unmount '{}'", or_all(&call.target)),
     })
 }

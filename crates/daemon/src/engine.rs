@@ -19,6 +19,7 @@ use platter_api::request::{
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::inheritance::InForce;
+use platter_dsl::permissions::Granted;
 use platter_dsl::take_snapshot::Refusals;
 use platter_dsl::volume::Plan;
 use platter_dsl::{PoolError, Result};
@@ -129,6 +130,10 @@ pub trait Reports {
     async fn differences(&self, _from: &str, _to: &str) -> Result<Vec<DiffEntry>> {
         Ok(Vec::new())
     }
+    /// What a data set itself allows to whom.
+    async fn granted(&self, _dataset: &str) -> Result<Granted> {
+        Ok(Granted::new())
+    }
     /// By what a snapshot is held, each with since when in seconds since the epoch.
     async fn holds(&self, _snapshot: &str) -> Result<BTreeMap<String, u64>> {
         Ok(BTreeMap::new())
@@ -170,8 +175,8 @@ pub trait Operations {
     }
     /// Whether that would be refused, as far as can be told without doing it.
     async fn check(&self, operation: &DatasetOperation) -> Result<()>;
-    /// Adds a command to its history.
-    async fn log_command(&self, text: &str) -> Result<()>;
+    /// Adds a command of this user to its history.
+    async fn log_command(&self, text: &str, who: u32) -> Result<()>;
     /// Ends it.
     async fn leave(&self, how: Leave) -> Result<()>;
 }

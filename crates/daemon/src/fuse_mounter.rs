@@ -41,7 +41,7 @@ pub fn parts() -> Parts {
     Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter { own: own_folder(), requests: Arc::default() }) }
 }
 
-/// Fills new data sets with an empty file system that belongs to whoever runs the daemon.
+/// Fills new data sets with an empty file system that belongs to whoever makes it, or runs the daemon.
 struct ZplMaker;
 
 impl FilesystemMaker for ZplMaker {
@@ -57,8 +57,8 @@ impl FilesystemMaker for ZplMaker {
                 utf8only: u64::from(options.utf8_only),
                 normalization: options.normalization,
                 case_sensitivity: options.case_sensitivity,
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
+                uid: options.owner.map_or_else(|| rustix::process::geteuid().as_raw(), |owner| owner.uid),
+                gid: options.owner.map_or_else(|| rustix::process::getegid().as_raw(), |owner| owner.gid),
                 now: now(),
                 salt_seed: random_u64(),
             };

@@ -3,7 +3,9 @@
 //! | file | role |
 //! |---|---|
 //! | `daemon.sock` | the API's socket, owner only |
-//! | `public.sock` | the part of the API that only reads, for everybody |
+//! | `public.sock` | the API for everybody: what only reads, and what data sets allow to other users |
+//! | `stream.sock` | where commands hand over descriptors, owner only |
+//! | `guests.sock` | the same for everybody |
 //! | `daemon.lock` | locked exclusively while a daemon lives; holds its pid |
 //! | `daemon.ended` | pid of the last daemon that ended in order |
 //! | `daemon.log` | what it logs when it runs in the background; `daemon.log.1` is the file before |
@@ -124,7 +126,12 @@ impl Home {
         self.path().join("stream.sock")
     }
 
-    /// The socket of the part of the API that only reads.
+    /// The socket for descriptors of other users, as long as the API's.
+    pub fn guests_socket(&self) -> PathBuf {
+        self.path().join("guests.sock")
+    }
+
+    /// The API's socket for everybody.
     pub fn public_socket(&self) -> PathBuf {
         self.path.join("public.sock")
     }

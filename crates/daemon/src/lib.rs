@@ -9,9 +9,10 @@
 //!
 //! Layers, from the outside: [`server`] (HTTP) → [`state`] (operations) → [`engine`] and [`mounter`] (traits,
 //! with the real engine and FUSE behind them). [`client`] is the other end of [`server`] and starts the daemon when
-//! there is none.
+//! there is none. What other users than the owner may ask for says [`secpolicy`]; they come through [`public`].
 #![forbid(unsafe_code)]
 
+mod asker;
 pub mod client;
 pub mod damaged;
 mod dataset_space;
@@ -23,6 +24,8 @@ pub mod engine;
 pub mod fault_records;
 mod freed_memory;
 pub mod fuse_mounter;
+pub mod guest_pipe;
+mod guests;
 pub mod home;
 mod jobs;
 mod lingering;
@@ -43,6 +46,7 @@ pub mod real_engine;
 pub mod run;
 pub mod running_streams;
 mod same_places;
+mod secpolicy;
 pub mod server;
 mod shown_snapshots;
 pub mod snapshot_requests;

@@ -15,6 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
+use crate::descriptors::Handed;
+
 /// Buffers between the thread and the engine.
 const BUFFERS: usize = 4;
 /// Bytes of one, and of a pipe where the kernel lets us.
@@ -53,23 +55,30 @@ pub struct Outlet {
     chunks: Option<mpsc::Sender<Vec<u8>>>,
     written: tokio::task::JoinHandle<std::io::Result<()>>,
     bytes: Arc<AtomicU64>,
+    given_up: Arc<AtomicBool>,
 }
 
 impl Outlet {
-    /// Into `file`.
-    pub fn new(mut file: File) -> Self {
-        widen(&file);
+    /// Into `file`. What is a guest's is as wide as he made it, and nobody waits in it.
+    pub fn new(mut file: File, is_guests: bool) -> Self {
+        if !is_guests {
+            widen(&file);
+        }
         let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(BUFFERS);
         let bytes = Arc::new(AtomicU64::new(0));
-        let count = bytes.clone();
+        let (count, given_up) = (bytes.clone(), Arc::new(AtomicBool::new(false)));
+        let stop = given_up.clone();
         let written = tokio::task::spawn_blocking(move || {
             while let Some(chunk) = chunks.blocking_recv() {
-                file.write_all(&chunk)?;
+                match is_guests {
+                    true => write_some_at_a_time(&mut file, &chunk, &stop)?,
+                    false => file.write_all(&chunk)?,
+                }
                 count.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             }
             Ok(())
         });
-        Self { chunks: Some(sender), written, bytes }
+        Self { chunks: Some(sender), written, bytes, given_up }
     }
 
     /// Bytes that were written, as they grow.
@@ -88,6 +97,32 @@ impl Outlet {
             Err(error) => Err(PoolError::Invalid(error.to_string())),
         }
     }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes to what never waits, until it is done or nobody wants it any more.
+fn write_some_at_a_time(file: &mut File, mut bytes: &[u8], stop: &AtomicBool) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
+        }
+        match poll(&mut [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::OUT)], Some(&LOOK)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match file.write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl StreamSink for Outlet {
@@ -117,9 +152,12 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// From `file`, as long as the other end of `line` is there and `ended` is not said.
-    pub fn new(mut file: File, line: UnixStream, ended: tokio::sync::watch::Receiver<bool>) -> Self {
-        widen(&file);
+    /// From what was handed over, as long as the other end of its line is there and `ended` is not said.
+    pub fn new(handed: Handed, ended: tokio::sync::watch::Receiver<bool>) -> Self {
+        let Handed { mut file, line, is_guests, .. } = handed;
+        if !is_guests {
+            widen(&file);
+        }
         let (sender, chunks) = mpsc::channel(BUFFERS);
         let given_up = Arc::new(AtomicBool::new(false));
         let stop = given_up.clone();

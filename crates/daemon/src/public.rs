@@ -1,12 +1,14 @@
 //! The public socket: what everybody on the machine may know of the pools, as every user may run `zpool list` in
-//! OpenZFS.
+//! OpenZFS, and what data sets allow to a user (`zfs allow`).
 //!
 //! Invariants:
-//! - it takes nothing but a [`Look`], which changes nothing, and tells what OpenZFS tells every user: neither histories
-//!   nor events nor names of damaged files;
-//! - the kernel says who asks (`SO_PEERCRED`); whoever it does not name is not answered;
+//! - a [`Look`] changes nothing, and tells what OpenZFS tells every user: neither histories nor events nor names of
+//!   damaged files. Whatever else is asked for is done when `secpolicy` says so, and in no other way;
+//! - the kernel says who asks (`SO_PEERCRED`, `SO_PEERGROUPS`); whoever it does not name is not answered;
 //! - connections are bounded: all together, of each user, in time; requests are bounded in size. So
-//!   nobody can keep the daemon or another user from being answered for longer than a connection lasts.
+//!   nobody can keep the daemon or another user from being answered for longer than a connection lasts;
+//! - what is done for somebody who may do it takes as long as it takes, and no place of those who only look: there are
+//!   few of these at one time ([`Guests`]), also of those whose commands have gone meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,17 +20,21 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::response::Response;
 use axum::routing::post;
+use axum::serve::IncomingStream;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
 use tokio::net::UnixStream;
 use tokio::net::unix::SocketAddr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
+use crate::asker::Asker;
+use crate::guests::{Guests, Peer};
 use crate::home::Home;
 use crate::server::{self, Context};
 use platter_api::ask::{Look, Operation, PATH};
@@ -49,7 +55,7 @@ const REQUEST_MAX: usize = 16 << 10;
 /// The API for everybody.
 pub fn router(context: Context) -> Router {
     Router::new()
-        .route(PATH, post(look))
+        .route(PATH, post(ask))
         .fallback(async || refused())
         .method_not_allowed_fallback(async || refused())
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
@@ -60,17 +66,35 @@ fn refused() -> Response {
     server::failure(ErrorBody::of_kind(ErrorKind::Denied, "permission denied"))
 }
 
-async fn look(State(context): State<Context>, body: Bytes) -> Response {
-    let mut look = match Operation::parse(&body) {
-        Ok(Operation::Look(look)) => look,
-        Ok(_) => return refused(),
+async fn ask(State(context): State<Context>, ConnectInfo(peer): ConnectInfo<Peer>, body: Bytes) -> Response {
+    let mut operation = match Operation::parse(&body) {
+        Ok(operation) => operation,
         Err(error) => return server::failure(error),
     };
-    if let Look::GetPool(call) = &mut look {
-        // The names of damaged files are not everybody's to know.
-        call.errors = false;
+    let asker = Asker::Guest(peer.guest.clone());
+    if let Operation::Look(look) = &mut operation {
+        if let Look::GetPool(call) = look {
+            // The names of damaged files are not everybody's to know.
+            call.errors = false;
+        }
+        return server::to_its_end(context, operation, asker, None).await;
     }
-    server::to_its_end(context, look.into()).await
+    if let Err(refused) = context.daemon.permit_at_first(&peer.guest, &operation).await {
+        return server::failure(refused);
+    }
+    match peer.begin_work() {
+        Some(working) => server::to_its_end(context, operation, asker, Some(working)).await,
+        None => {
+            let text = "too many commands of yours, or of others, are under way";
+            server::failure(ErrorBody::of_kind(ErrorKind::Busy, text).hint("try again in a moment"))
+        }
+    }
+}
+
+impl Connected<IncomingStream<'_, Public>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Public>) -> Self {
+        stream.io().peer.clone()
+    }
 }
 
 /// Connections of each user.
@@ -81,6 +105,7 @@ pub struct Public {
     listener: UnixListener,
     slots: Arc<Semaphore>,
     peers: Peers,
+    guests: Guests,
 }
 
 impl Public {
@@ -97,18 +122,20 @@ impl Public {
         }
         let listener = UnixListener::bind(&socket).map_err(fail)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
-        Ok(Self { listener, slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)), peers: Peers::default() })
+        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Ok(Self { listener, slots, peers: Peers::default(), guests: Guests::default() })
     }
 
     /// The connection, when its user has not too many.
     fn admit(&self, stream: UnixStream, slot: OwnedSemaphorePermit) -> Option<Connection> {
-        let user = match stream.peer_cred() {
-            Ok(peer) => peer.uid(),
+        let guest = match Asker::of_peer(&stream) {
+            Ok(guest) => guest,
             Err(error) => {
                 tracing::warn!(%error, "somebody unknown at the public socket is not answered");
                 return None;
             }
         };
+        let user = guest.uid;
         let mut peers = self.peers.lock();
         if !peers.contains_key(&user) && peers.len() < KNOWN_MAX {
             tracing::info!(user, "a user looks at the pools");
@@ -122,7 +149,8 @@ impl Public {
         debug_assert!(*count <= OF_USER_MAX);
         drop(peers);
         let end = Box::pin(tokio::time::sleep(LIFETIME));
-        Some(Connection { stream, end, user, peers: self.peers.clone(), _slot: slot })
+        let peer = Peer::new(guest, self.guests.clone(), slot);
+        Some(Connection { stream, end, peer, peers: self.peers.clone() })
     }
 }
 
@@ -156,27 +184,33 @@ impl axum::serve::Listener for Public {
 pub struct Connection {
     stream: UnixStream,
     end: Pin<Box<Sleep>>,
-    user: u32,
+    peer: Peer,
     peers: Peers,
-    _slot: OwnedSemaphorePermit,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         let mut peers = self.peers.lock();
-        if let Some(count) = peers.get_mut(&self.user) {
+        let user = self.peer.guest.uid;
+        if let Some(count) = peers.get_mut(&user) {
             *count -= 1;
         }
         // Few users are remembered as having been here.
-        if peers.len() >= KNOWN_MAX && peers.get(&self.user) == Some(&0) {
-            peers.remove(&self.user);
+        if peers.len() >= KNOWN_MAX && peers.get(&user) == Some(&0) {
+            peers.remove(&user);
         }
     }
 }
 
 impl Connection {
     fn is_over(&mut self, cx: &mut TaskContext<'_>) -> bool {
-        self.end.as_mut().poll(cx).is_ready()
+        while self.end.as_mut().poll(cx).is_ready() {
+            if !self.peer.is_working() {
+                return true;
+            }
+            self.end.as_mut().reset(Instant::now() + LIFETIME);
+        }
+        false
     }
 }
 
@@ -247,5 +281,21 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(connection);
         assert!(public.peers.lock().values().all(|count| *count == 0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_for_which_something_is_done_stays() {
+        let (_folder, home) = home();
+        let mut public = Public::listen(&home).unwrap();
+        let _client = UnixStream::connect(home.public_socket()).await.unwrap();
+        let (mut connection, _) = public.accept().await;
+        let working = connection.peer.begin_work().unwrap();
+        assert_eq!(public.slots.available_permits(), CONNECTIONS_MAX, "others may look meanwhile");
+        connection.end = Box::pin(tokio::time::sleep(Duration::from_millis(10)));
+        let read = tokio::time::timeout(Duration::from_millis(100), connection.read(&mut [0])).await;
+        assert!(read.is_err(), "it waits for what is done");
+        drop(working);
+        connection.end = Box::pin(tokio::time::sleep(Duration::from_millis(10)));
+        connection.read(&mut [0]).await.unwrap_err();
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use platter_api::delegation;
 use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, Detail, FoundPools, HistoryEntry, PoolReport, Properties, VdevReport};
 use platter_api::request::{
@@ -13,11 +14,14 @@ use platter_api::request::{
 };
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
-use platter_dsl::Result;
+use platter_dsl::delegation::Changes;
 use platter_dsl::inheritance::InForce;
+use platter_dsl::permissions::Granted;
 use platter_dsl::take_snapshot::Refusals;
 use platter_dsl::volume::Plan;
+use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
+use platter_ondisk::dsl::PermissionKey;
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
 use crate::diff_entries::diff_entry;
@@ -77,6 +81,16 @@ impl Engine for RealEngine {
     }
 }
 
+/// Keys of permissions as they stand in a request, with the names that are stored.
+fn changes(given: impl IntoIterator<Item = (String, Option<BTreeSet<String>>)>) -> Result<Changes> {
+    let parse = |(key, names): (String, Option<BTreeSet<String>>)| {
+        let key = PermissionKey::decode(key.as_bytes()).map_err(|_| PoolError::invalid("invalid permission"))?;
+        let stored = |name: String| delegation::canonical(&name).map_or(name, str::to_owned);
+        Ok((key, names.map(|names| names.into_iter().map(stored).collect())))
+    };
+    given.into_iter().map(parse).collect()
+}
+
 /// A pool of the engine.
 struct RealPool(Arc<Pool>);
 
@@ -115,18 +129,25 @@ impl Operations for RealPool {
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {
         let dsl = self.0.dsl();
         match operation {
-            DatasetOperation::Create { name, volume: None, properties } => dsl.create_dataset(&name, &properties).await,
-            DatasetOperation::Create { name, volume: Some(volume), properties } => {
-                dsl.create_volume(&name, &volume, &properties).await
+            DatasetOperation::Create { name, volume: None, properties, creator } => {
+                dsl.create_dataset_of(&name, &properties, creator).await
+            }
+            DatasetOperation::Create { name, volume: Some(volume), properties, creator } => {
+                dsl.create_volume_of(&name, &volume, &properties, creator).await
             }
             DatasetOperation::Destroy { name } => dsl.destroy_dataset(&name).await,
             DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
             DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
             DatasetOperation::Rollback { name, snapshot } => dsl.rollback_dataset(&name, &snapshot).await,
-            DatasetOperation::Clone { snapshot, name, properties } => {
-                dsl.clone_snapshot(&snapshot, &name, &properties).await
+            DatasetOperation::Clone { snapshot, name, properties, creator } => {
+                dsl.clone_snapshot_of(&snapshot, &name, &properties, creator).await
             }
             DatasetOperation::Promote { name } => dsl.promote_dataset(&name).await,
+            DatasetOperation::Allow { name, granted } => {
+                let all = granted.into_iter().map(|(key, names)| (key, Some(names)));
+                dsl.allow(&name, changes(all)?).await
+            }
+            DatasetOperation::Unallow { name, revoked } => dsl.unallow(&name, changes(revoked)?).await,
         }
     }
 
@@ -157,13 +178,16 @@ impl Operations for RealPool {
             DatasetOperation::Rename { from, to } => dsl.check_rename(from, to).await,
             DatasetOperation::Set { name, settings } => dsl.check_dataset_properties(name, settings).await,
             DatasetOperation::Rollback { name, snapshot } => dsl.check_rollback(name, snapshot).await,
-            DatasetOperation::Clone { snapshot, name, properties } => dsl.check_clone(snapshot, name, properties).await,
+            DatasetOperation::Clone { snapshot, name, properties, .. } => {
+                dsl.check_clone(snapshot, name, properties).await
+            }
             DatasetOperation::Promote { name } => dsl.check_promote(name).await,
+            DatasetOperation::Allow { name, .. } | DatasetOperation::Unallow { name, .. } => dsl.find(name).map(drop),
         }
     }
 
-    async fn log_command(&self, text: &str) -> Result<()> {
-        self.0.log_command(text).await
+    async fn log_command(&self, text: &str, who: u32) -> Result<()> {
+        self.0.log_command(text, who).await
     }
 
     async fn leave(&self, how: Leave) -> Result<()> {
@@ -270,6 +294,10 @@ impl Reports for RealPool {
         let (old, new) = (dsl.open_snapshot(from).await?, dsl.open_snapshot(to).await?);
         let found = platter_zpl::diff::differences(&old, &new).await?;
         Ok(found.into_iter().map(diff_entry).collect())
+    }
+
+    async fn granted(&self, dataset: &str) -> Result<Granted> {
+        self.0.dsl().granted(dataset).await
     }
 
     async fn holds(&self, snapshot: &str) -> Result<BTreeMap<String, u64>> {

@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::engine::Engine;
+use crate::guests::Peer;
 use crate::home::Home;
 use crate::machine::MemoryLimit;
 use crate::mounter::Mounter;
@@ -96,6 +97,14 @@ fn listen(socket: &std::path::Path) -> Result<UnixListener, ErrorBody> {
     Ok(listener)
 }
 
+/// As [`listen`], where everybody may connect.
+fn listen_to_all(socket: &std::path::Path) -> Result<UnixListener, ErrorBody> {
+    let listener = listen(socket)?;
+    let fail = |error: std::io::Error| ErrorBody::new(format!("cannot listen at '{}': {error}", socket.display()));
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+    Ok(listener)
+}
+
 /// Serves a home until told to stop, then closes everything.
 ///
 /// # Errors
@@ -112,10 +121,11 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     home.forget_orderly_end(std::process::id());
     let listener = listen(&home.socket())?;
     let descriptors = listen(&home.descriptors_socket())?;
+    let of_guests = listen_to_all(&home.guests_socket())?;
     let everybody = Public::listen(&home)?;
     tracing::info!("daemon {} listens at {}", env!("CARGO_PKG_VERSION"), home.socket().display());
     let daemon = Arc::new(Daemon::new(engine, mounter, home.clone()));
-    let descriptors = tokio::spawn(daemon.descriptors().serve(descriptors));
+    let descriptors = tokio::spawn(daemon.descriptors().serve(descriptors, of_guests));
     daemon.watch_devices();
     daemon.watch_faults();
     daemon.keep_schedules();
@@ -124,7 +134,8 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     // Requests that come meanwhile wait in the socket's queue.
     daemon.open_remembered().await;
     let context = Context { daemon: daemon.clone(), stop: stop.clone() };
-    let looking = axum::serve(everybody, public::router(context.clone()));
+    let api_for_all = public::router(context.clone()).into_make_service_with_connect_info::<Peer>();
+    let looking = axum::serve(everybody, api_for_all);
     let looking = tokio::spawn(looking.into_future());
     let mut told = stop.subscribe();
     let server = tokio::spawn(
@@ -144,6 +155,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.public_socket());
     let _ = std::fs::remove_file(home.descriptors_socket());
+    let _ = std::fs::remove_file(home.guests_socket());
     tokio::time::sleep(LAST_COMERS).await;
     stop.send_replace(true);
     match tokio::time::timeout(GRACE, server).await {

@@ -13,6 +13,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use platter_api::ask::{Ask, Look, OTHER_VERSION, Operation, PATH};
+use platter_api::delegation::{Allow, GetPermissions, Unallow};
 use platter_api::disks::ListDisks;
 use platter_api::faults::{GetFaults, HoldDevice};
 use platter_api::job::{ControlJob, ListJobs};
@@ -30,10 +31,13 @@ use platter_api::snapshots::{
     RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
+use platter_dsl::permissions::Asker as Guest;
 use tokio::sync::watch;
 
+use crate::asker::Asker;
+use crate::guests::Working;
 use crate::state::{Answer, Daemon};
-use crate::{log, same_places};
+use crate::{log, same_places, secpolicy};
 
 /// What all requests share.
 #[derive(Clone)]
@@ -54,7 +58,7 @@ pub fn router(context: Context) -> Router {
 
 async fn ask(State(context): State<Context>, body: Bytes) -> Response {
     match Operation::parse(&body) {
-        Ok(operation) => to_its_end(context, operation).await,
+        Ok(operation) => to_its_end(context, operation, Asker::Owner, None).await,
         Err(error) => failure(error),
     }
 }
@@ -82,7 +86,12 @@ pub(crate) fn failure(body: ErrorBody) -> Response {
 
 /// Does an operation to its end, even when the client does not wait for it. While the daemon ends its pools are gone
 /// one by one: what is asked of them then is for the next one to answer.
-pub(crate) async fn to_its_end(context: Context, operation: Operation) -> Response {
+pub(crate) async fn to_its_end(
+    context: Context,
+    operation: Operation,
+    asker: Asker,
+    working: Option<Working>,
+) -> Response {
     let about_daemon = operation.is_about_daemon();
     let daemon = context.daemon.clone();
     let ends = || !about_daemon && daemon.is_ending();
@@ -93,7 +102,15 @@ pub(crate) async fn to_its_end(context: Context, operation: Operation) -> Respon
     if ends() {
         return refused();
     }
-    match tokio::spawn(answer(context, operation)).await {
+    let work = async move {
+        let answered = match asker {
+            Asker::Owner => answer(context, operation, &asker).await,
+            Asker::Guest(guest) => answer_guest(context, operation, guest).await,
+        };
+        drop(working);
+        answered
+    };
+    match tokio::spawn(work).await {
         Ok(Ok(bytes)) => ([(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         // What failed meanwhile may have failed for want of its pool.
         Ok(Err(_)) if ends() => refused(),
@@ -113,8 +130,21 @@ fn json<A: Ask>(answer: Answer<A::Answer>) -> Answer<Vec<u8>> {
     word(answer?).map_err(|error| ErrorBody::new(format!("internal error: cannot word the answer: {error}")))
 }
 
+/// Does an operation for a guest, if he may have it done.
+async fn answer_guest(context: Context, mut operation: Operation, guest: Guest) -> Answer<Vec<u8>> {
+    let asked = operation.clone();
+    let command = secpolicy::take_command(&mut operation);
+    let (daemon, asker) = (context.daemon.clone(), Asker::Guest(guest.clone()));
+    let work = Box::pin(answer(context, secpolicy::tamed(operation), &asker));
+    let answered = daemon.on_behalf(&guest, &asked, work).await?;
+    if let Some((name, command)) = command {
+        daemon.note_command(&name, &command, guest.uid).await;
+    }
+    Ok(answered)
+}
+
 /// Does an operation.
-async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answer<Vec<u8>> {
+async fn answer(Context { daemon, stop }: Context, operation: Operation, asker: &Asker) -> Answer<Vec<u8>> {
     let done = |()| Outcome::default();
     match operation {
         Operation::Look(look) => answer_look(&daemon, look).await,
@@ -139,27 +169,29 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::GetHistory(call) => json::<GetHistory>(daemon.history(&call.pool).await),
         Operation::ClearLabel(call) => json::<ClearLabel>(daemon.clear_label(&call).await.map(done)),
         Operation::CheckPlaces(call) => json::<CheckPlaces>(check_places(call).await.map(done)),
-        Operation::CreateDataset(call) => json::<CreateDataset>(daemon.create_dataset(&call).await),
+        Operation::CreateDataset(call) => json::<CreateDataset>(daemon.create_dataset(&call, asker).await),
         Operation::DestroyDataset(call) => json::<DestroyDataset>(daemon.destroy_dataset(&call).await),
-        Operation::RenameDataset(call) => json::<RenameDataset>(daemon.rename_dataset(&call).await),
+        Operation::RenameDataset(call) => json::<RenameDataset>(daemon.rename_dataset(&call, asker).await),
         Operation::TakeSnapshots(call) => json::<TakeSnapshots>(daemon.take_snapshots(&call).await),
         Operation::DestroySnapshots(call) => json::<DestroySnapshots>(daemon.destroy_snapshots(&call).await),
         Operation::RenameSnapshot(call) => json::<RenameSnapshot>(daemon.rename_snapshot(&call).await),
         Operation::HoldSnapshot(call) => json::<HoldSnapshot>(daemon.hold_snapshot(&call).await),
         Operation::RollbackDataset(call) => json::<RollbackDataset>(daemon.rollback_dataset(&call).await),
-        Operation::CloneSnapshot(call) => json::<CloneSnapshot>(daemon.clone_snapshot(&call).await),
+        Operation::CloneSnapshot(call) => json::<CloneSnapshot>(daemon.clone_snapshot(&call, asker).await),
         Operation::DiffSnapshots(call) => json::<DiffSnapshots>(daemon.diff(&call).await),
         Operation::PromoteDataset(call) => json::<PromoteDataset>(daemon.promote_dataset(&call).await),
-        Operation::SendStream(call) => json::<SendStream>(daemon.send_stream(&call).await),
-        Operation::ReceiveStream(call) => json::<ReceiveStream>(daemon.receive_stream(&call).await),
+        Operation::SendStream(call) => json::<SendStream>(daemon.send_stream(&call, asker).await),
+        Operation::ReceiveStream(call) => json::<ReceiveStream>(daemon.receive_stream(&call, asker).await),
         Operation::AbortReceive(call) => json::<AbortReceive>(daemon.abort_receive(&call).await),
         Operation::CreateBookmark(call) => json::<CreateBookmark>(daemon.create_bookmark(&call).await),
         Operation::DestroyBookmark(call) => json::<DestroyBookmark>(daemon.destroy_bookmark(&call).await),
         Operation::SetDatasetProperties(call) => {
-            json::<SetDatasetProperties>(daemon.set_dataset_properties(&call).await)
+            json::<SetDatasetProperties>(daemon.set_dataset_properties(&call, asker).await)
         }
-        Operation::GetUserspace(call) => json::<GetUserspace>(daemon.userspace(&call.name, call.whose).await),
+        Operation::GetUserspace(call) => json::<GetUserspace>(daemon.userspace(&call.name, call.whose, asker).await),
         Operation::SetIdQuota(call) => json::<SetIdQuota>(daemon.set_id_quota(&call).await),
+        Operation::Allow(call) => json::<Allow>(daemon.allow(&call).await),
+        Operation::Unallow(call) => json::<Unallow>(daemon.unallow(&call).await),
         Operation::MountRequest(call) => json::<MountRequest>(daemon.mount(&call).await),
         Operation::UnmountRequest(call) => json::<UnmountRequest>(daemon.unmount(&call).await),
         Operation::ListSchedules(call) => json::<ListSchedules>(daemon.schedules(&call).await),
@@ -187,6 +219,7 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
         Look::GetWritten(call) => json::<GetWritten>(daemon.written(&call).await),
         Look::GetHolds(call) => json::<GetHolds>(daemon.holds(&call).await),
         Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
+        Look::GetPermissions(call) => json::<GetPermissions>(daemon.permissions(&call).await),
         Look::GetFaults(call) => json::<GetFaults>(daemon.faults(&call)),
         Look::ListMounts(_) => json::<ListMounts>(Ok(daemon.mount_entries().await)),
     }

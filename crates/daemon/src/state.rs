@@ -10,6 +10,7 @@ mod bookmarks;
 mod clones;
 mod daemon;
 mod datasets;
+mod delegation;
 mod dependents;
 mod diffs;
 mod disks;
@@ -23,6 +24,7 @@ mod nesting;
 mod opening;
 mod operations;
 mod own_devices;
+mod permitted;
 mod replicated;
 mod schedule_notes;
 mod schedules;
@@ -31,6 +33,7 @@ mod settings;
 mod silence;
 mod snapshot_folders;
 mod snapshots;
+mod stream_permissions;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -183,7 +186,16 @@ impl Daemon {
         if command.is_empty() {
             return;
         }
-        if let Err(error) = pool.log_command(command).await {
+        if let Err(error) = pool.log_command(command, 0).await {
+            tracing::warn!("cannot write the history of '{}': {error}", pool.name());
+        }
+    }
+
+    /// Writes a guest's command into the history of the pool with data set `name`.
+    pub async fn note_command(&self, name: &str, command: &str, who: u32) {
+        let name = name.split('#').next().unwrap_or_default();
+        let Ok(pool) = self.pool_with(name) else { return };
+        if let Err(error) = pool.log_command(command, who).await {
             tracing::warn!("cannot write the history of '{}': {error}", pool.name());
         }
     }

@@ -25,6 +25,7 @@ pub mod memory;
 mod open_file;
 mod partition;
 mod path_kind;
+pub mod peer;
 mod pool;
 pub mod project;
 pub mod rewrite;

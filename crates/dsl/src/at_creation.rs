@@ -29,6 +29,7 @@ impl AtCreation {
             utf8_only: normalization != 0 || self.utf8_only.unwrap_or(utf8_only != 0),
             normalization,
             case_sensitivity: self.case_sensitivity.unwrap_or(case_sensitivity),
+            owner: None,
         }
     }
 }

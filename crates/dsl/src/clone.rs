@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use platter_api::delegation::Creator;
 use platter_api::names;
 use platter_api::properties;
 use platter_dmu::Tx;
@@ -90,12 +91,13 @@ async fn make(
     name: &str,
     plan: Plan,
     properties: BTreeMap<String, StoredProperty>,
+    creator: Option<Creator>,
 ) -> Result<Result<()>> {
     let Plan { site, origin } = plan;
     let (now, random) = (dsl.now(), || dsl.random());
     let parent = Some(site.above.dir.clone());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, parent, &site.last, now, random).await?;
-    let made = match fill(dsl, tx, name, &dir, &origin, properties).await {
+    let made = match fill(dsl, tx, name, (&dir, creator), &origin, properties).await {
         Ok(made) => made,
         Err(error) => return new_dataset::undo(dsl, tx, name, &dir, error).await,
     };
@@ -109,11 +111,11 @@ async fn fill(
     dsl: &Arc<DslPool>,
     tx: &Tx,
     name: &str,
-    dir: &Arc<Dir>,
+    (dir, creator): (&Arc<Dir>, Option<Creator>),
     origin: &NamedSnapshot,
     properties: BTreeMap<String, StoredProperty>,
 ) -> Result<Arc<Dataset>> {
-    new_dataset::prepare(dsl, tx, dir, &properties).await?;
+    new_dataset::prepare(dsl, tx, dir, &properties, creator).await?;
     let dataset = head(dsl, tx, dir, &origin.head, origin.object).await?;
     new_dataset::settle(dsl, tx, name, &dataset, &properties).await?;
     intent::forget(dsl, tx, &dataset).await?;
@@ -185,6 +187,20 @@ impl DslPool {
         name: &str,
         given: &BTreeMap<String, String>,
     ) -> Result<()> {
+        self.clone_snapshot_of(snapshot, name, given, None).await
+    }
+
+    /// As [`clone_snapshot`](Self::clone_snapshot), for somebody.
+    ///
+    /// # Errors
+    /// As [`clone_snapshot`](Self::clone_snapshot).
+    pub async fn clone_snapshot_of(
+        self: &Arc<Self>,
+        snapshot: &str,
+        name: &str,
+        given: &BTreeMap<String, String>,
+        creator: Option<Creator>,
+    ) -> Result<()> {
         names::check_dataset(name)?;
         let properties = self.parse_clone(given)?;
         loop {
@@ -192,7 +208,7 @@ impl DslPool {
             let (made, given) = (name.to_owned(), properties.clone());
             let check = async move |dsl: Arc<Self>, txg: Txg| check(&dsl, &origin, &wanted, &asked, txg).await;
             let make = async move |dsl: Arc<Self>, tx: Tx, plan: Option<Plan>| match plan {
-                Some(plan) => make(&dsl, &tx, &made, plan, given).await.map(Some),
+                Some(plan) => make(&dsl, &tx, &made, plan, given, creator).await.map(Some),
                 None => Ok(None),
             };
             if let Some(made) = self.checked_task_in_group(check, make).await? {

@@ -10,13 +10,14 @@ use crate::at_creation::AtCreation;
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
-use crate::new_dataset::Made;
+use crate::new_dataset::{Made, New};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::stored_property::StoredProperty;
 use crate::{
     change_properties, counting, dataset_report, destroy, intent, new_dataset, rename, version_limits, volume,
 };
+use platter_api::delegation::Creator;
 use platter_api::report::{DatasetKind, DatasetReport};
 use platter_api::request::{NewVolume, Setting};
 use platter_api::{names, properties};
@@ -106,9 +107,22 @@ impl DslPool {
     /// # Errors
     /// Bad name or property, it exists, no parent, no space, a limit is reached.
     pub async fn create_dataset(self: &Arc<Self>, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
+        self.create_dataset_of(name, given, None).await
+    }
+
+    /// As [`create_dataset`](Self::create_dataset), for somebody.
+    ///
+    /// # Errors
+    /// As [`create_dataset`](Self::create_dataset).
+    pub async fn create_dataset_of(
+        self: &Arc<Self>,
+        name: &str,
+        given: &BTreeMap<String, String>,
+        creator: Option<Creator>,
+    ) -> Result<()> {
         names::check_dataset(name)?;
         let (asked, properties) = self.parse_new(given)?;
-        self.make_dataset(name, Made::Filesystem(asked), properties).await
+        self.make_dataset(name, New { properties, made: Made::Filesystem(asked), creator }).await
     }
 
     /// `zfs create -V` (one volume; the parent must exist).
@@ -121,26 +135,34 @@ impl DslPool {
         asked: &NewVolume,
         given: &BTreeMap<String, String>,
     ) -> Result<()> {
-        names::check_dataset(name)?;
-        let (shape, properties) = self.parse_new_volume(asked, given)?;
-        self.make_dataset(name, Made::Volume(shape), properties).await
+        self.create_volume_of(name, asked, given, None).await
     }
 
-    async fn make_dataset(
+    /// As [`create_volume`](Self::create_volume), for somebody.
+    ///
+    /// # Errors
+    /// As [`create_volume`](Self::create_volume).
+    pub async fn create_volume_of(
         self: &Arc<Self>,
         name: &str,
-        made: Made,
-        properties: BTreeMap<String, StoredProperty>,
+        asked: &NewVolume,
+        given: &BTreeMap<String, String>,
+        creator: Option<Creator>,
     ) -> Result<()> {
+        names::check_dataset(name)?;
+        let (shape, properties) = self.parse_new_volume(asked, given)?;
+        self.make_dataset(name, New { properties, made: Made::Volume(shape), creator }).await
+    }
+
+    async fn make_dataset(self: &Arc<Self>, name: &str, new: New) -> Result<()> {
         if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
         }
         let name = name.to_owned();
-        let (wanted, given) = (name.clone(), properties.clone());
-        let check = async move |dsl: Arc<Self>| new_dataset::check(&dsl, &wanted, made.kind(), &given).await;
-        let make = async move |dsl: Arc<Self>, tx: Tx, site| {
-            new_dataset::new_dataset(&dsl, &tx, &name, site, properties, made).await
-        };
+        let (wanted, given, kind) = (name.clone(), new.properties.clone(), new.made.kind());
+        let check = async move |dsl: Arc<Self>| new_dataset::check(&dsl, &wanted, kind, &given).await;
+        let make =
+            async move |dsl: Arc<Self>, tx: Tx, site| new_dataset::new_dataset(&dsl, &tx, &name, site, new).await;
         self.checked_task(check, make).await?
     }
 

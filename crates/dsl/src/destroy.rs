@@ -20,7 +20,7 @@ use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{bookmarks, destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
+use crate::{bookmarks, delegation, destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
 
 /// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
 ///
@@ -28,7 +28,7 @@ use crate::{bookmarks, destroy_snapshot, freeing, history, holds, intent, limits
 /// Damage in the MOS.
 pub async fn check(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
     let mut objects = of_head(dataset).to_vec();
-    objects.extend(of_dir(&dataset.dir));
+    objects.extend(of_dir(dsl, &dataset.dir).await?);
     objects.retain(|object| object.is_some());
     for (index, &object) in objects.iter().enumerate() {
         if objects[..index].contains(&object) {
@@ -64,9 +64,11 @@ fn of_head(dataset: &Dataset) -> [ObjectId; 4] {
 }
 
 /// The objects that a directory consists of; some may be none.
-fn of_dir(dir: &Dir) -> [ObjectId; 5] {
+async fn of_dir(dsl: &DslPool, dir: &Dir) -> Result<Vec<ObjectId>> {
+    let mut objects = delegation::objects(&dsl.mos, dir).await?;
     let phys = dir.phys.lock();
-    [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
+    objects.extend([phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]);
+    Ok(objects)
 }
 
 /// Destroys `dataset`, called `name`, which is closed and has neither snapshots nor children. Within a task.
@@ -169,7 +171,7 @@ pub async fn remove_dir(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> Result<(
     if let Some(parent) = dir.parent().filter(|_| dir.counts.lock().is_some()) {
         limits::adjust(dsl, tx, &parent, -1, 0).await?;
     }
-    let objects = of_dir(dir);
+    let objects = of_dir(dsl, dir).await?;
     if dsl.mos.dnode(dir.object).await?.info().object_type == ObjectType::OTN_ZAP_METADATA {
         dsl.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use platter_api::delegation::Creator;
 use platter_dmu::{Objset, Tx};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -31,11 +32,13 @@ pub struct FilesystemOptions {
     pub normalization: u64,
     /// `casesensitivity` as stored (0: sensitive, 1: insensitive, 2: mixed).
     pub case_sensitivity: u64,
+    /// Whose its root directory is; whoever runs this when nobody is named.
+    pub owner: Option<Creator>,
 }
 
 impl Default for FilesystemOptions {
     fn default() -> Self {
-        Self { version: 5, utf8_only: false, normalization: 0, case_sensitivity: 0 }
+        Self { version: 5, utf8_only: false, normalization: 0, case_sensitivity: 0, owner: None }
     }
 }
 

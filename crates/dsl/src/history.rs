@@ -183,17 +183,17 @@ async fn make_room(dnode: &Dnode, ring: &mut Ring, length: u64) -> Result<()> {
 /// The zone of commands on Linux, which has none (`spa_history_zone` in `module/os/linux/zfs/spa_misc_os.c`).
 const ZONE: &str = "linux";
 
-/// Adds a command line.
+/// Adds a command line of user `who`.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_command(dsl: &DslPool, tx: &Tx, command: &str) -> Result<()> {
+pub async fn append_command(dsl: &DslPool, tx: &Tx, command: &str, who: u32) -> Result<()> {
     let mut record = NvList::new();
     record
         .add_u64("history time", dsl.now())
         .add_str("history command", command.chars().take(4096).collect::<String>())
         .add_str("history zone", ZONE)
-        .add_u64("history who", 0)
+        .add_u64("history who", u64::from(who))
         .add_str("history hostname", &*dsl.surroundings.hostname);
     append(dsl, tx, &record).await
 }

@@ -21,8 +21,9 @@ use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{destroy, effects, encryption, history, limits, origin, space, volume};
+use crate::{delegation, destroy, effects, encryption, history, limits, origin, space, volume};
 use effects::COMPRESSION;
+use platter_api::delegation::Creator;
 use platter_api::report::DatasetKind;
 
 /// What a new data set begins with.
@@ -42,6 +43,16 @@ impl Made {
             Self::Volume(_) => DatasetKind::Volume,
         }
     }
+}
+
+/// A data set to be made.
+pub struct New {
+    /// Its properties, but for those that are chosen for ever.
+    pub properties: BTreeMap<String, StoredProperty>,
+    /// What it begins with.
+    pub made: Made,
+    /// Whose it is; nobody's when the pool's owner makes it for himself.
+    pub creator: Option<Creator>,
 }
 
 /// Where a new data set goes.
@@ -88,6 +99,7 @@ pub async fn check(
         other => other?,
     }
     limits::check(dsl, &above.dir, 1, None)?;
+    delegation::check_line(dsl, &above.dir).await?;
     Ok(Site { above, last: last.to_owned() })
 }
 
@@ -96,18 +108,11 @@ pub async fn check(
 ///
 /// # Errors
 /// Out of space, device errors, that left something half made.
-pub async fn new_dataset(
-    dsl: &Arc<DslPool>,
-    tx: &Tx,
-    name: &str,
-    site: Site,
-    properties: BTreeMap<String, StoredProperty>,
-    made: Made,
-) -> Result<Result<()>> {
+pub async fn new_dataset(dsl: &Arc<DslPool>, tx: &Tx, name: &str, site: Site, new: New) -> Result<Result<()>> {
     let Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
-    let made = match fill(dsl, tx, name, &dir, properties, &above, made).await {
+    let made = match fill(dsl, tx, name, &dir, &above, new).await {
         Ok(dataset) => dataset,
         Err(error) => return undo(dsl, tx, name, &dir, error).await,
     };
@@ -121,18 +126,19 @@ async fn fill(
     tx: &Tx,
     name: &str,
     dir: &Arc<Dir>,
-    properties: BTreeMap<String, StoredProperty>,
     above: &Arc<Dataset>,
-    made: Made,
+    new: New,
 ) -> Result<Arc<Dataset>> {
-    prepare(dsl, tx, dir, &properties).await?;
+    let New { properties, made, creator } = new;
+    prepare(dsl, tx, dir, &properties, creator).await?;
     let dataset = match made {
         Made::Filesystem(asked) => {
             let parent = match dataset_report::contents_of(dsl, above).await {
                 Contents::Filesystem(values) => Some(values),
                 _ => None,
             };
-            add_filesystem(dsl, tx, dir, &asked.below(parent)).await?
+            let options = FilesystemOptions { owner: creator, ..asked.below(parent) };
+            add_filesystem(dsl, tx, dir, &options).await?
         }
         Made::Volume(shape) => add_volume(dsl, tx, dir, shape).await?,
     };
@@ -145,7 +151,8 @@ fn is_limit(property: &str) -> bool {
     space::is_limit(property) || limits::is_count(property)
 }
 
-/// What a new directory has before its head is made: what it counts for those above, and its properties but for limits.
+/// What a new directory has before its head is made: what it counts for those above, and its properties but for limits,
+/// and what it allows whoever makes it.
 ///
 /// # Errors
 /// Out of space, device errors.
@@ -154,8 +161,12 @@ pub async fn prepare(
     tx: &Tx,
     dir: &Arc<Dir>,
     properties: &BTreeMap<String, StoredProperty>,
+    creator: Option<Creator>,
 ) -> platter_zio::Result<()> {
     limits::inherit(dsl, tx, dir).await?;
+    if let Some(creator) = creator {
+        delegation::grant_creator(dsl, tx, dir, creator).await?;
+    }
     for (property, value) in properties.iter().filter(|(property, _)| !is_limit(property)) {
         dir.set_property(&dsl.mos, tx, property, Some(value.clone())).await?;
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use platter_api::delegation::Creator;
 use platter_api::report::DatasetKind;
 use platter_dmu::Tx;
 use platter_nvlist::NvList;
@@ -38,6 +39,8 @@ pub struct ReceiveRequest {
     pub resumable: bool,
     /// Properties of a new data set.
     pub properties: BTreeMap<String, StoredProperty>,
+    /// Whose a new data set is.
+    pub creator: Option<Creator>,
 }
 
 /// A data set that is being filled.
@@ -116,7 +119,7 @@ pub(crate) async fn make_new(
     let new_dataset::Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
-    new_dataset::prepare(dsl, tx, &dir, &request.properties).await?;
+    new_dataset::prepare(dsl, tx, &dir, &request.properties, request.creator).await?;
     let dataset = new_dataset::empty_head(dsl, tx, &dir, kind_of(&request.begin)).await?;
     mark(dsl, tx, &dataset, request).await?;
     let os = new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type);

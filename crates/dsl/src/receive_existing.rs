@@ -163,7 +163,7 @@ async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base)
     let is_new = base.name.0 != RECEIVING;
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(base.parent), &base.name.0, now, random).await?;
     if is_new {
-        new_dataset::prepare(dsl, tx, &dir, &request.properties).await?;
+        new_dataset::prepare(dsl, tx, &dir, &request.properties, request.creator).await?;
     }
     let dataset = match base.snapshot {
         Some(object) => clone::head(dsl, tx, &dir, &base.head, object).await?,

@@ -51,6 +51,11 @@ impl PoolVersion {
         self.0 >= 24
     }
 
+    /// Permissions that are delegated to users (`SPA_VERSION_DELEGATED_PERMS`).
+    pub fn has_delegation(self) -> bool {
+        self.0 >= 8
+    }
+
     /// Holds on snapshots, and destroying them later (`SPA_VERSION_USERREFS`).
     pub fn has_holds(self) -> bool {
         self.0 >= 18

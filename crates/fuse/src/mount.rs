@@ -29,6 +29,7 @@ use crate::elsewhere::{Elsewhere, Keeper};
 use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
 use crate::options::{HELPER, KernelFlags, MountOptions, SUBTYPE};
+use crate::place::Place;
 use crate::server::PlatterFs;
 use crate::snapshots::Shelf;
 use crate::terms;
@@ -82,7 +83,7 @@ pub fn mount(
     options: MountOptions,
     runtime: tokio::runtime::Handle,
 ) -> Result<Mount> {
-    let mountpoint = check_place(mountpoint)?;
+    let place = check_place(mountpoint)?;
     let (posix_acl, every_read) = (vfs.has_posix_acl(), vfs.notes_every_read());
     let (end, ended) = tokio::sync::watch::channel(false);
     let mut fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
@@ -92,7 +93,8 @@ pub fn mount(
     if every_read {
         config.wanted = config.wanted.without(InitFlags::CACHE_SYMLINKS);
     }
-    let (session, device, direct) = begin(fs, &mountpoint, &options, config, runtime.clone())?;
+    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
+    let mountpoint = place.path;
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
 }
 
@@ -106,38 +108,49 @@ pub fn mount_volumes(
     options: MountOptions,
     runtime: tokio::runtime::Handle,
 ) -> Result<Mount> {
-    let mountpoint = check_place(mountpoint)?;
+    let place = check_place(mountpoint)?;
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = VolumesFs::new(tree, runtime.clone(), end);
     let (shelf, kernel) = (Arc::new(Shelf::new()), fs.kernel.clone());
     let mut config = terms::config(options.threads, false);
     // As of a device, whose size stays: who opens one with O_TRUNC (dd does) has it opened, and nothing emptied.
     config.wanted = config.wanted | InitFlags::ATOMIC_O_TRUNC;
-    let (session, device, direct) = begin(fs, &mountpoint, &options, config, runtime.clone())?;
+    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
+    let mountpoint = place.path;
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
 }
 
-/// The mount point's real path, if anything can be mounted there.
-fn check_place(mountpoint: &Path) -> Result<PathBuf> {
-    let mountpoint = check_mountpoint(mountpoint)?;
+/// Where something is to be mounted.
+struct Target {
+    /// The mount point's real path.
+    path: PathBuf,
+    /// The folder itself, of root's.
+    folder: Option<Place>,
+}
+
+/// Where it is, if anything can be mounted there.
+fn check_place(mountpoint: &Path) -> Result<Target> {
+    let target = check_mountpoint(mountpoint)?;
     if !Path::new(DEVICE).exists() {
         return Err(FuseError::NoDevice);
     }
-    check_descriptors(&mountpoint)?;
-    Ok(mountpoint)
+    check_descriptors(&target.path)?;
+    Ok(target)
 }
 
 /// Mounts what `fs` serves: its session, its device number if it can be told, and whether it is ours to unmount.
 fn begin<F: Filesystem>(
     fs: F,
-    mountpoint: &PathBuf,
+    Target { path: mountpoint, folder }: &Target,
     options: &MountOptions,
     config: Config,
     runtime: tokio::runtime::Handle,
 ) -> Result<(Session, Option<String>, bool)> {
-    let direct = rustix::process::geteuid().is_root();
-    let mounted = if direct { mount_directly } else { mount_with_helper };
-    let device = mounted(mountpoint, options)?;
+    let direct = folder.is_some();
+    let device = match folder {
+        Some(folder) => mount_directly(folder, options)?,
+        None => mount_with_helper(mountpoint, options)?,
+    };
     let session = Session::start(fs, device, config, runtime).map_err(|source| {
         // The device is closed: nobody answers what is still mounted.
         if direct {
@@ -179,8 +192,8 @@ fn device_at(mountpoint: &Path) -> Option<String> {
     (!is_root.is_empty()).then(|| format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// The mount point's real path. What a process that died left mounted there is cleared away first.
-fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
+/// The mount point itself. What a process that died left mounted there is cleared away first.
+fn check_mountpoint(mountpoint: &Path) -> Result<Target> {
     let bad = |source| FuseError::BadMountpoint { mountpoint: mountpoint.to_owned(), source };
     let is_dead = |error: &io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
     let found = match mountpoint.canonicalize().and_then(|found| found.metadata().map(|_| found)) {
@@ -198,10 +211,15 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     if !found.is_dir() {
         return Err(bad(io::Error::from(io::ErrorKind::NotADirectory)));
     }
-    Ok(found)
+    if !rustix::process::geteuid().is_root() {
+        return Ok(Target { path: found, folder: None });
+    }
+    let folder = Place::find(&std::path::absolute(mountpoint).map_err(bad)?).map_err(bad)?;
+    Ok(Target { path: folder.path().to_owned(), folder: Some(folder) })
 }
 
-fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
+fn mount_directly(folder: &Place, options: &MountOptions) -> Result<OwnedFd> {
+    let mountpoint = folder.path();
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FuseError::NoDevice,
         io::ErrorKind::PermissionDenied => FuseError::NotAllowed(mountpoint.to_owned()),
@@ -211,7 +229,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> 
     let data = terms::mount_data(&device, options.allow_other);
     let flags = mount_flags(options.flags);
     let kind = format!("fuse.{SUBTYPE}");
-    rustix::mount::mount(options.source.as_str(), mountpoint, kind, flags, data.as_c_str())
+    rustix::mount::mount(options.source.as_str(), folder.fixed(), kind, flags, data.as_c_str())
         .map_err(|error| failed(error.into()))?;
     Ok(device.into())
 }

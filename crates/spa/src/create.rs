@@ -221,7 +221,7 @@ async fn build(
     fill(&core, &tx, &plan).await?;
     history::create(&core.dsl, &tx).await?;
     if !request.history.is_empty() {
-        history::append_command(&core.dsl, &tx, &request.history).await?;
+        history::append_command(&core.dsl, &tx, &request.history, 0).await?;
     }
     Ok(core)
 }
@@ -229,7 +229,7 @@ async fn build(
 /// Makes the root file system and sets the properties, those of the pool included.
 async fn fill(core: &Arc<Core>, tx: &Tx, plan: &Plan) -> Result<()> {
     let root_dir = core.dsl.tree.read().root_dir.clone().expect("made with the tree");
-    new_dataset::prepare(&core.dsl, tx, &root_dir, &plan.dataset_properties).await?;
+    new_dataset::prepare(&core.dsl, tx, &root_dir, &plan.dataset_properties, None).await?;
     let root = new_dataset::add_filesystem(&core.dsl, tx, &root_dir, &plan.filesystem).await?;
     new_dataset::settle(&core.dsl, tx, core.name(), &root, &plan.dataset_properties).await?;
     for (name, value) in &plan.pool_properties {

@@ -157,7 +157,7 @@ impl Pool {
                     pool_properties::store(&core, &tx, name, value).await?;
                 }
                 if !command.is_empty() {
-                    history::append_command(&core.dsl, &tx, &command).await?;
+                    history::append_command(&core.dsl, &tx, &command, 0).await?;
                 }
                 Ok(())
             };
@@ -291,16 +291,16 @@ impl Pool {
         self.core.dsl.unless_suspended(async { Ok(history::read(&self.core.dsl).await?) }).await
     }
 
-    /// Adds a command to the history. A read-only pool has none to add to.
+    /// Adds a command of user `who` to the history. A read-only pool has none to add to.
     ///
     /// # Errors
     /// Out of space, device errors.
-    pub async fn log_command(&self, text: &str) -> Result<()> {
+    pub async fn log_command(&self, text: &str, who: u32) -> Result<()> {
         if self.core.dsl.read_only {
             return Ok(());
         }
         let text = text.to_owned();
-        self.core.task(async move |core, tx| Ok(history::append_command(&core.dsl, &tx, &text).await?)).await
+        self.core.task(async move |core, tx| Ok(history::append_command(&core.dsl, &tx, &text, who).await?)).await
     }
 
     /// The finished groups after group `after` that are still remembered.

@@ -1,5 +1,6 @@
 //! `zfs`: which command is which file.
 
+mod allow;
 mod bookmark;
 mod clone;
 mod create;
@@ -121,6 +122,22 @@ pub static USAGE: Usage = Usage {
         Entry::command("wait", "\twait [-t <activity>] <filesystem>\n"),
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
+        Entry::GAP,
+        Entry::command(
+            "allow",
+            "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\
+             \t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\
+             \tallow -c <perm|@setname>[,...] <filesystem|volume>\n\
+             \tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n",
+        ),
+        Entry::command(
+            "unallow",
+            "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\
+             \t    [<perm|@setname>[,...]] <filesystem|volume>\n\
+             \tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\
+             \tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\
+             \tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n",
+        ),
     ],
     footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
              For the property list, run: zfs set|get\n\n\
@@ -129,8 +146,6 @@ pub static USAGE: Usage = Usage {
         "program",
         "share",
         "unshare",
-        "allow",
-        "unallow",
         "load-key",
         "unload-key",
         "change-key",
@@ -156,7 +171,6 @@ fn canonical(name: &str) -> &str {
 fn why_later(name: &str) -> &'static str {
     match name {
         "share" | "unshare" => "it shares nothing over the network yet",
-        "allow" | "unallow" => "the daemon answers to its owner only, so there is nobody to delegate to",
         "load-key" | "unload-key" | "change-key" => "it does not encrypt yet",
         "program" => "it runs no channel programs yet",
         "jail" | "unjail" | "zone" | "unzone" => "data sets cannot be given to containers",
@@ -169,6 +183,8 @@ fn why_later(name: &str) -> &'static str {
 fn find(name: &str) -> Option<Run> {
     Some(match name {
         "version" => version,
+        "allow" => allow::allow,
+        "unallow" => allow::unallow,
         "create" => create::run,
         "destroy" => destroy::run,
         "list" => list::run,

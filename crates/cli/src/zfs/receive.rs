@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use platter_api::properties::{find, is_read_only, is_user};
 use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName};
+use platter_daemon::guest_pipe::Way;
 
 use super::create::add_property;
 use super::select::{complaint, openable};
@@ -117,7 +118,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         ));
     }
     let (begun, dry_run) = (Instant::now(), call.dry_run);
-    let received = session.stream(stdin.as_fd(), |descriptor| ReceiveStream { descriptor, ..call }, |_| {})?;
+    let received =
+        session.stream((stdin.as_fd(), Way::In), |descriptor| ReceiveStream { descriptor, ..call }, |_| {})?;
     for part in received.parts.iter().filter(|_| verbose) {
         let kind = if part.incremental { "incremental" } else { "full" };
         let doing = if dry_run { "would receive" } else { "receiving" };

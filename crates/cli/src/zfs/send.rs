@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use platter_api::streams::{Package, SendStream, SentStream};
+use platter_daemon::guest_pipe::Way;
 use platter_stream::ResumeToken;
 
 use super::select::openable;
@@ -244,7 +245,7 @@ fn send(session: &mut Session, asked: Asked) -> Done {
     let name = call.snapshot.clone();
     let stdout = std::io::stdout();
     let begin = |descriptor| SendStream { descriptor: Some(descriptor), ..call };
-    let sent = session.stream(stdout.as_fd(), begin, |bytes| {
+    let sent = session.stream((stdout.as_fd(), Way::Out), begin, |bytes| {
         if verbosity > 0 {
             let time = chrono::Local::now().format("%H:%M:%S").to_string();
             eprintln!("{}", progress(&name, bytes, parsable, &time));

@@ -15,12 +15,13 @@ use platter_dsl::PoolError;
 use super::datasets::{for_parents, missing_parents};
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::engine::PoolHandle;
 use crate::mount_plan;
 use crate::mounter::HowToMount;
 
 /// The text of a property.
-fn text<'a>(report: &'a DatasetReport, property: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(report: &'a DatasetReport, property: &str) -> Option<&'a str> {
     match report.properties.get(property).map(|property| &property.value) {
         Some(PropertyValue::Text(text)) => Some(text),
         _ => None,
@@ -29,7 +30,7 @@ fn text<'a>(report: &'a DatasetReport, property: &str) -> Option<&'a str> {
 
 impl Daemon {
     /// `zfs clone`.
-    pub async fn clone_snapshot(&self, call: &CloneSnapshot) -> Answer<Outcome> {
+    pub async fn clone_snapshot(&self, call: &CloneSnapshot, asker: &Asker) -> Answer<Outcome> {
         let (snapshot, name) = (&call.snapshot, &call.name);
         let _lock = self.locks.of(pool_of(snapshot)).await;
         let what = format!("cannot create '{name}'");
@@ -62,22 +63,20 @@ impl Daemon {
             snapshot: origin.name.clone(),
             name: name.clone(),
             properties: call.properties.clone(),
+            creator: Some(asker.creator()),
         };
         if parents.is_empty() {
             pool.check(&clone).await.map_err(|error| failed(&what, error))?;
         }
         let mut outcome = Outcome::default();
-        for parent in parents {
-            let properties = for_parents(call.parents_unmounted);
-            let create = DatasetOperation::Create { name: parent.clone(), volume: None, properties };
-            pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
-            let mounted = self.mount_dataset(&parent, false, &HowToMount::default()).await;
-            outcome.problems.extend(mounted.err().map(|error| error.message));
-        }
+        let properties = for_parents(call.parents_unmounted);
+        outcome.problems = self.make_missing(&pool, parents, &properties, &what, asker).await?;
         pool.perform_on_dataset(clone).await.map_err(|error| failed(&what, error))?;
         self.show_volumes(pool_of(name), false).await;
         self.log(&pool, &call.command).await;
-        if call.mount
+        if !asker.may_mount() {
+            outcome.problems.extend(self.left_unmounted(&pool, name).await.filter(|_| call.mount));
+        } else if call.mount
             && let Err(error) = self.mount_dataset(name, false, &HowToMount::default()).await
         {
             outcome.problems.push(format!("{}\nfilesystem successfully created, but not mounted", error.message));

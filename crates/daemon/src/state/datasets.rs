@@ -13,6 +13,7 @@ use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 use super::dependents::Dependents;
 use super::mounts::{is_under, no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, Roots};
 use crate::mounter::HowToMount;
@@ -212,7 +213,7 @@ impl Daemon {
     }
 
     /// `zfs create`.
-    pub async fn create_dataset(&self, call: &CreateDataset) -> Answer<CreatedDataset> {
+    pub async fn create_dataset(&self, call: &CreateDataset, asker: &Asker) -> Answer<CreatedDataset> {
         let name = &call.name;
         let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot create '{name}'");
@@ -226,8 +227,8 @@ impl Daemon {
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
         // Of these alone: there may be thousands of others.
         let map = mount_plan::by_name(&pool.lineage(name).await.map_err(|error| failed(&what, error))?);
-        let wanted =
-            DatasetOperation::Create { name: name.clone(), volume: call.volume, properties: call.properties.clone() };
+        let (properties, creator) = (call.properties.clone(), Some(asker.creator()));
+        let wanted = DatasetOperation::Create { name: name.clone(), volume: call.volume, properties, creator };
         if call.dry_run {
             // As OpenZFS: the properties, not whether it could be made.
             pool.check(&wanted).await.map_err(|error| failed(&format!("cannot verify '{name}'"), error))?;
@@ -253,7 +254,7 @@ impl Daemon {
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
             let volume = call.volume.filter(|_| made == name);
-            let create = DatasetOperation::Create { name: made.clone(), volume, properties: given };
+            let create = DatasetOperation::Create { name: made.clone(), volume, properties: given, creator };
             pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             if made == name
                 && let Err(reason) = self.set_id_quotas(&pool, name, &call.quotas).await
@@ -264,7 +265,10 @@ impl Daemon {
                 return Err(ErrorBody::new(format!("{what}: {reason}")));
             }
             // What had to be made above it is mounted in any case, unless it says otherwise.
-            if call.mount && call.volume.is_none() || made != name {
+            if !asker.may_mount() {
+                let is_wanted = made == name && call.mount && call.volume.is_none();
+                answer.outcome.problems.extend(self.left_unmounted(&pool, made).await.filter(|_| is_wanted));
+            } else if call.mount && call.volume.is_none() || made != name {
                 let mounted = self.mount_dataset(made, false, &HowToMount::default()).await;
                 let told =
                     |why: ErrorBody| format!("{}\nfilesystem successfully created, but not mounted", why.message);
@@ -276,6 +280,36 @@ impl Daemon {
         }
         self.log(&pool, &call.command).await;
         Ok(answer)
+    }
+
+    /// Makes what is missing above a data set and mounts it; tells what could not be mounted.
+    pub(super) async fn make_missing(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        parents: Vec<String>,
+        properties: &BTreeMap<String, String>,
+        what: &str,
+        asker: &Asker,
+    ) -> Answer<Vec<String>> {
+        let mut problems = Vec::new();
+        for name in parents {
+            let (properties, creator) = (properties.clone(), Some(asker.creator()));
+            let create = DatasetOperation::Create { name: name.clone(), volume: None, properties, creator };
+            pool.perform_on_dataset(create).await.map_err(|error| failed(what, error))?;
+            if asker.may_mount() {
+                let mounted = self.mount_dataset(&name, false, &HowToMount::default()).await;
+                problems.extend(mounted.err().map(|error| error.message));
+            }
+        }
+        Ok(problems)
+    }
+
+    /// OpenZFS's words for a file system that a guest made and that would be mounted by itself.
+    pub(super) async fn left_unmounted(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Option<String> {
+        let lineage = pool.lineage(name).await.ok()?;
+        let report = lineage.last().filter(|report| report.name == name && report.kind == DatasetKind::Filesystem)?;
+        let text = "filesystem successfully created, but it may only be mounted by root";
+        (mount_plan::canmount(report) == mount_plan::CanMount::On).then(|| text.to_owned())
     }
 
     /// `zfs destroy`.
@@ -359,7 +393,7 @@ impl Daemon {
     }
 
     /// `zfs rename` of a file system; its mounts move with it, or stay where they are with `-u`.
-    pub async fn rename_dataset(&self, call: &RenameDataset) -> Answer<Outcome> {
+    pub async fn rename_dataset(&self, call: &RenameDataset, asker: &Asker) -> Answer<Outcome> {
         let (from, to) = (&call.from, &call.to);
         let _lock = self.locks.of(pool_of(from)).await;
         let what = format!("cannot rename '{from}'");
@@ -392,15 +426,8 @@ impl Daemon {
         if !parents.is_empty() && !call.parents {
             return Err(no_place("parent does not exist").hint("use 'zfs rename -p' to create the missing parents too"));
         }
-        let mut problems = Vec::new();
-        for parent in parents {
-            let properties = for_parents(call.parents_unmounted);
-            let create = DatasetOperation::Create { name: parent.clone(), volume: None, properties };
-            pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
-            if let Err(error) = self.mount_dataset(&parent, false, &HowToMount::default()).await {
-                problems.push(error.message);
-            }
-        }
+        let properties = for_parents(call.parents_unmounted);
+        let mut problems = self.make_missing(&pool, parents, &properties, &what, asker).await?;
         let moving = self.mounted_under(from);
         let rename = DatasetOperation::Rename { from: from.clone(), to: to.clone() };
         if call.no_mount {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use platter_api::report::{DatasetKind, DatasetReport};
+use platter_fuse::Place;
 use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
@@ -20,6 +21,9 @@ use platter_api::messages::{ErrorBody, ErrorKind, MOUNT_OPTIONS, MountEntry, Mou
 
 /// How long who only asks waits until mounts that are gone are forgotten.
 const NOTICING: Duration = Duration::from_secs(2);
+
+/// How long it is looked at where a place leads.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
@@ -64,6 +68,14 @@ pub(super) async fn remove_folders(mut places: Vec<PathBuf>) {
         }
     });
     let _ = removed.await;
+}
+
+/// Makes a mount point; root does so behind no link that others can lay.
+fn make_folders(place: &Path) -> std::io::Result<()> {
+    match rustix::process::geteuid().is_root() {
+        true => Place::make(place).map(drop),
+        false => std::fs::create_dir_all(place),
+    }
 }
 
 impl Daemon {
@@ -193,7 +205,9 @@ impl Daemon {
         let looked = tokio::task::spawn_blocking(move || {
             places::forbidden(&places::without_links(&at), &places::without_links(&home), &devices)
         });
-        looked.await.map_err(|error| error.to_string())?.map_or(Ok(()), Err)
+        // Whoever serves what lies there may not answer.
+        let looked = tokio::time::timeout(LOOK_MAX, looked).await.map_err(|_| "nothing answers there".to_owned())?;
+        looked.map_err(|error| error.to_string())?.map_or(Ok(()), Err)
     }
 
     /// As [`check_place`](Self::check_place), of what would be mounted by itself among `names`, as `reports` say; the
@@ -243,8 +257,7 @@ impl Daemon {
             // What a server that is gone, or whose connection was cut, left there is cleared away by the mounter.
             let is_dead = |error: &std::io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
             if !found.as_ref().is_ok_and(std::fs::Metadata::is_dir) && !found.is_err_and(|error| is_dead(&error)) {
-                std::fs::create_dir_all(&place)
-                    .map_err(|error| format!("failed to create mountpoint: {}", errno_text(&error)))?;
+                make_folders(&place).map_err(|error| format!("failed to create mountpoint: {}", errno_text(&error)))?;
             }
             if !overlay && std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err("directory is not empty\nUse the -O flag to mount over it".to_owned());

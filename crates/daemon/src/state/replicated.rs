@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use platter_api::ask::Ask;
 use platter_api::messages::{DestroyDataset, ErrorBody, RenameDataset};
 use platter_api::names::split_snapshot;
 use platter_api::snapshots::{DestroySnapshots, PromoteDataset, RenameSnapshot};
@@ -17,6 +18,8 @@ use platter_nvlist::{NvList, Value};
 use platter_ondisk::{Guid, Txg};
 
 use super::{Answer, Daemon};
+use crate::asker::Asker;
+use crate::secpolicy;
 
 /// A data set in the list of a package.
 #[derive(Clone, Debug)]
@@ -188,8 +191,8 @@ impl Daemon {
         dsl: &Arc<DslPool>,
         package: &NvList,
         top: &str,
-        named_as_sent: bool,
-        force: bool,
+        (named_as_sent, force): (bool, bool),
+        asker: &Asker,
     ) -> Result<bool, PoolError> {
         let Some(from) = package.get_str("fromsnap") else { return Ok(true) };
         let (replica, how) = (Replica::of(package), How { top, from, named_as_sent, force });
@@ -202,21 +205,21 @@ impl Daemon {
                 // It goes on from nothing that is here, which it will be told: nothing is destroyed for it.
                 return Ok(true);
             }
-            self.set_of_snapshots(dsl, &here, &replica).await?;
+            self.set_of_snapshots(dsl, &here, &replica, asker).await?;
             let (mut progress, mut again) = (false, false);
             // What lies below goes first: it has other names once what is above is called otherwise.
             for dataset in here.iter().rev() {
                 for step in steps_of(&here, dataset, &replica, how) {
                     let destroys = matches!(step, Step::DestroySnapshot(_) | Step::DestroyDataset(_));
                     assert!(force || !destroys, "what the stream does not know is destroyed by -F only");
-                    let done = self.take_step(dsl, &step).await;
+                    let done = self.take_step(dsl, &step, asker).await;
                     progress |= done.is_ok();
                     again |= done.is_err() || matches!(step, Step::Promote(_));
                     if let (Err(error), Some(name)) = (done, step.name()) {
                         tracing::debug!("replication: {step:?}: {}", error.message);
                         taken += 1;
                         if let Some(other) = other_name(name, top, taken) {
-                            let _ = self.take_step(dsl, &step.aside(&other)).await;
+                            let _ = self.take_step(dsl, &step.aside(&other), asker).await;
                         }
                     }
                 }
@@ -233,21 +236,27 @@ impl Daemon {
         dsl: &Arc<DslPool>,
         here: &[LocalDataset],
         replica: &Replica<'_>,
+        asker: &Asker,
     ) -> Result<(), PoolError> {
         for dataset in here {
             for snapshot in &dataset.snapshots {
-                if let Some(list) = replica.of_snapshot(snapshot.guid, "snapprops") {
-                    dsl.set_received_of_snapshot(&format!("{}@{}", dataset.name, snapshot.own), list).await?;
+                let name = format!("{}@{}", dataset.name, snapshot.own);
+                if let Some(list) = replica.of_snapshot(snapshot.guid, "snapprops")
+                    && self.lacking(asker, secpolicy::of_user_properties(&name)).await.is_empty()
+                {
+                    dsl.set_received_of_snapshot(&name, list).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn take_step(&self, dsl: &DslPool, step: &Step) -> Answer<()> {
+    /// Each step is something that whoever receives may do by himself, or is not done.
+    async fn take_step(&self, dsl: &DslPool, step: &Step, asker: &Asker) -> Answer<()> {
         match step {
             Step::Promote(name) => {
                 let call = PromoteDataset { name: name.clone(), ..PromoteDataset::default() };
+                self.permit_part(asker, &call.clone().operation()).await?;
                 self.promote_dataset(&call).await.map(drop)
             }
             Step::DestroySnapshot(name) => {
@@ -258,6 +267,7 @@ impl Daemon {
                     defer: true,
                     ..DestroySnapshots::default()
                 };
+                self.permit_part(asker, &call.clone().operation()).await?;
                 self.destroy_snapshots(&call).await?;
                 // What somebody holds or has cloned goes later.
                 match dsl.snapshot_guid(name).await {
@@ -269,17 +279,21 @@ impl Daemon {
                 let (dataset, _) = split_snapshot(from).unwrap_or_default();
                 let to = format!("{dataset}@{own}");
                 let call = RenameSnapshot { from: from.clone(), to, ..RenameSnapshot::default() };
+                self.permit_part(asker, &call.clone().operation()).await?;
                 self.rename_snapshot(&call).await.map(drop)
             }
             Step::DestroyDataset(name) => {
-                let call = DestroyDataset { name: name.clone(), force: true, ..DestroyDataset::default() };
+                let force = asker.may_mount();
+                let call = DestroyDataset { name: name.clone(), force, ..DestroyDataset::default() };
+                self.permit_part(asker, &call.clone().operation()).await?;
                 self.destroy_dataset(&call).await.map(drop)
             }
             Step::RenameDataset(_, None) => Err(ErrorBody::new("its new parent is not here yet")),
             Step::RenameDataset(from, Some(to)) => {
                 let (from, to) = (from.clone(), to.clone());
-                let call = RenameDataset { from, to, force: true, ..RenameDataset::default() };
-                self.rename_dataset(&call).await.map(drop)
+                let call = RenameDataset { from, to, force: asker.may_mount(), ..RenameDataset::default() };
+                self.permit_part(asker, &call.clone().operation()).await?;
+                self.rename_dataset(&call, asker).await.map(drop)
             }
         }
     }

@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::descriptors::Handed;
 use crate::pipe::{Outlet, hung_up};
 
@@ -31,7 +32,7 @@ async fn tell(line: &UnixStream, bytes: &AtomicU64) {
 }
 
 /// How a message begins that says why something is not sent.
-fn cannot_send(snapshot: &str) -> String {
+pub(super) fn cannot_send(snapshot: &str) -> String {
     format!("warning: cannot send '{snapshot}'")
 }
 
@@ -114,11 +115,11 @@ impl Daemon {
     }
 
     /// `zfs send`.
-    pub async fn send_stream(&self, call: &SendStream) -> Answer<SentStream> {
+    pub async fn send_stream(&self, call: &SendStream, asker: &Asker) -> Answer<SentStream> {
         // Closed when it fails early, too: its other end would wait for ever.
-        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor)).transpose()?;
+        let handed = call.descriptor.as_ref().map(|descriptor| self.handed(descriptor, asker)).transpose()?;
         if let Some(package) = &call.package {
-            return self.send_package(call, package, handed).await;
+            return self.send_package(call, package, handed, asker).await;
         }
         let (asked, mut request) = match &call.token {
             Some(token) => self.resumed(token).await?,
@@ -141,6 +142,7 @@ impl Daemon {
             ..SentStream::default()
         };
         let Some(handed) = handed else { return Ok(answer) };
+        self.may_send(asker, std::iter::once(&request.snapshot), &request.snapshot).await?;
         let send = async |outlet: &mut Outlet| dsl.send(&sending, outlet).await;
         let sent = self.let_out(&request.snapshot, handed, send).await;
         answer.bytes = sent.map_err(|error| failed(&cannot_send(&request.snapshot), error))?;
@@ -151,12 +153,13 @@ impl Daemon {
     async fn let_out(
         &self,
         name: &str,
-        Handed { file, line }: Handed,
+        handed: Handed,
         send: impl AsyncFnOnce(&mut Outlet) -> Result<u64, PoolError>,
     ) -> Result<u64, PoolError> {
         let running = self.streams.begin(pool_of(name));
         let mut told = running.told();
-        let mut outlet = Outlet::new(file);
+        let Handed { file, line, is_guests, .. } = handed;
+        let mut outlet = Outlet::new(file, is_guests);
         let counter = outlet.counter();
         let interrupted = || PoolError::invalid("signal received");
         tokio::select! {
@@ -172,7 +175,13 @@ impl Daemon {
     }
 
     /// `zfs send` of several snapshots, or with properties.
-    async fn send_package(&self, call: &SendStream, package: &Package, handed: Option<Handed>) -> Answer<SentStream> {
+    async fn send_package(
+        &self,
+        call: &SendStream,
+        package: &Package,
+        handed: Option<Handed>,
+        asker: &Asker,
+    ) -> Answer<SentStream> {
         let (_, dsl) = self.streaming(&call.snapshot)?;
         let what = cannot_send(&call.snapshot);
         let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
@@ -219,6 +228,8 @@ impl Daemon {
             warnings: found.warnings.clone(),
         };
         let Some(handed) = handed else { return Ok(answer) };
+        let names = answer.parts.iter().map(|(snapshot, ..)| snapshot).chain([&call.snapshot]);
+        self.may_send(asker, names, &call.snapshot).await?;
         let send = async |outlet: &mut Outlet| {
             let header = found.header();
             let mut bytes = header.len() as u64;

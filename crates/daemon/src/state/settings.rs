@@ -16,6 +16,7 @@ use platter_api::request::{DatasetOperation, Setting};
 
 use super::mounts::{is_under, no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::HowToMount;
@@ -89,7 +90,7 @@ fn settings_of(call: &SetDatasetProperties) -> Vec<(String, Setting)> {
 
 impl Daemon {
     /// `zfs set` and `zfs inherit`.
-    pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
+    pub async fn set_dataset_properties(&self, call: &SetDatasetProperties, asker: &Asker) -> Answer<Outcome> {
         let name = &call.name;
         let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
@@ -122,7 +123,7 @@ impl Daemon {
             self.log(&pool, &call.command).await;
             // `-u` is about where things are mounted; all else reaches a mount in any case.
             if properties::followed_by_mounts().any(|property| call.properties.contains_key(property)) {
-                problems.extend(self.let_mounts_follow(&pool, name).await);
+                problems.extend(self.let_mounts_follow(&pool, name, asker).await);
             }
         }
         problems.extend(self.mount_by_change(&change, result.is_ok()).await);
@@ -211,13 +212,17 @@ impl Daemon {
 
     /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A
     /// busy one stays as it is, with a word about it.
-    async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
+    async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str, asker: &Asker) -> Vec<String> {
         let Ok(reports) = pool.datasets().await else { return Vec::new() };
         let map = mount_plan::by_name(&reports);
         let mut problems = Vec::new();
         for report in reports.iter().filter(|report| report.name == name || is_under(&report.name, name)) {
             let Some(active) = self.mounted(&report.name) else { continue };
             if active.mounted.lock().await.follow(report).await {
+                continue;
+            }
+            if !asker.may_mount() {
+                problems.push("property may be set but unable to remount filesystem".to_owned());
                 continue;
             }
             // Inner mounts would keep it busy.

@@ -42,7 +42,7 @@ fn first(refusals: Refusals, word: impl Fn(&str) -> String) -> Answer<()> {
 /// Which of `names`, a data set's snapshots without its name, oldest first, are meant by a list of names and ranges of
 /// them (`zfs_iter_snapspec`, `lib/libzfs/libzfs_iter.c`). A name that is not there is left out, and so is a range with
 /// such an end.
-fn meant<'a>(names: &[&'a str], which: &str) -> Vec<&'a str> {
+pub(super) fn meant<'a>(names: &[&'a str], which: &str) -> Vec<&'a str> {
     let mut meant = Vec::new();
     for part in which.split(',') {
         let place = |name: &str| names.iter().position(|other| *other == name);

@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use platter_api::messages::{ErrorBody, ErrorKind, Outcome, SetDatasetProperties};
+use platter_api::ask::Ask;
+use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
 use platter_api::names::split_snapshot;
+use platter_api::snapshots::HoldSnapshot;
 use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream};
 use platter_dsl::receive::{Failed, Received};
 use platter_dsl::receive_begin::{Begun, ReceiveRequest};
@@ -16,17 +18,19 @@ use platter_dsl::stream_ends::StreamSource;
 use platter_dsl::stream_records::{Records, read_begin, read_next};
 use platter_dsl::{DslPool, PoolError};
 use platter_nvlist::NvList;
-use platter_ondisk::Guid;
+use platter_ondisk::{Guid, ObjsetType};
 use platter_stream::{Begin, HeaderKind, Parser, StreamFeatures, begin_flags};
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::replicated::Replica;
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::descriptors::Handed;
 use crate::engine::PoolHandle;
 use crate::mount_plan;
 use crate::mounter::HowToMount;
 use crate::pipe::Inlet;
+use crate::secpolicy;
 
 /// What stands in the stream is put behind the target's name (`zfs_receive_one`, `lib/libzfs/libzfs_sendrecv.c`).
 fn received_name(call: &ReceiveStream, top: &str, sent_as: &str) -> Result<String, PoolError> {
@@ -57,7 +61,7 @@ async fn skip(parser: Parser, source: &mut dyn StreamSource) -> Result<u64, Pool
 }
 
 /// What a receive of this stream cannot do, in which words.
-fn attempt(begin: &Begin) -> &'static str {
+pub(super) fn attempt(begin: &Begin) -> &'static str {
     if begin.features.has(StreamFeatures::RESUMING) {
         "cannot receive resume stream"
     } else if begin.from_guid.0 == 0 {
@@ -76,6 +80,14 @@ struct Incoming<'a> {
     top: &'a str,
     /// The list of the package in which it is.
     package: Option<&'a NvList>,
+}
+
+/// One snapshot as it is received: with which properties, and for whom.
+#[derive(Clone, Copy)]
+struct One<'a> {
+    request: &'a ReceiveRequest,
+    properties: Option<&'a NvList>,
+    asker: &'a Asker,
 }
 
 fn decoded(list: &[u8]) -> Result<Option<NvList>, PoolError> {
@@ -106,17 +118,22 @@ impl Daemon {
         Ok((pool, dsl))
     }
 
-    pub(super) fn handed(&self, name: &str) -> Answer<Handed> {
+    pub(super) fn handed(&self, name: &str, asker: &Asker) -> Answer<Handed> {
         let lost = || ErrorBody::of_kind(ErrorKind::Lost, "the daemon does not have the stream's descriptor");
-        self.descriptors.take(name).ok_or_else(lost)
+        let whose = match asker {
+            Asker::Owner => None,
+            Asker::Guest(guest) => Some(guest.uid),
+        };
+        self.descriptors.take(whose, name).ok_or_else(lost)
     }
 
     /// `zfs receive`.
-    pub async fn receive_stream(&self, call: &ReceiveStream) -> Answer<ReceivedStream> {
-        let Handed { file, line } = self.handed(&call.descriptor)?;
+    pub async fn receive_stream(&self, call: &ReceiveStream, asker: &Asker) -> Answer<ReceivedStream> {
+        let handed = self.handed(&call.descriptor, asker)?;
+        self.may_receive_at_all(call, asker).await?;
         self.check_named(call).await?;
         let running = self.streams.begin(pool_of(&call.target));
-        let mut source = Inlet::new(file, line, running.told());
+        let mut source = Inlet::new(handed, running.told());
         let cannot = |error| failed("cannot receive", error);
         let (parser, begin, list) = read_begin(&mut source).await.map_err(cannot)?;
         let mut answer = ReceivedStream::default();
@@ -125,7 +142,7 @@ impl Daemon {
         let list = decoded(&list).map_err(cannot)?;
         if begin.kind == HeaderKind::Substream {
             let stream = Incoming { parser, begin, list, top: &top, package: None };
-            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            self.receive_part(&call, stream, &mut source, &mut answer, asker).await?;
             return Ok(answer);
         }
         let package = list.unwrap_or_default();
@@ -134,15 +151,15 @@ impl Daemon {
             return Err(cannot(PoolError::invalid(text)));
         }
         skip(parser, &mut source).await.map_err(|_| cannot(PoolError::invalid("incorrect header checksum")))?;
-        self.follow(&call, &package, &top, &mut answer).await?;
+        self.follow(&call, &package, &top, &mut answer, asker).await?;
         loop {
             let Some((parser, begin, list)) = read_next(&mut source).await.map_err(cannot)? else {
-                self.follow(&call, &package, &top, &mut answer).await?;
+                self.follow(&call, &package, &top, &mut answer, asker).await?;
                 return Ok(answer);
             };
             let list = decoded(&list).map_err(cannot)?;
             let stream = Incoming { parser, begin, list, top: &top, package: Some(&package) };
-            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            self.receive_part(&call, stream, &mut source, &mut answer, asker).await?;
             // In the history once.
             call.command.clear();
         }
@@ -176,6 +193,7 @@ impl Daemon {
         package: &NvList,
         top: &str,
         answer: &mut ReceivedStream,
+        asker: &Asker,
     ) -> Answer<()> {
         if call.dry_run || package.contains("not_recursive") {
             return Ok(());
@@ -185,7 +203,8 @@ impl Daemon {
         let name = name.trim_end_matches('@');
         let (_, dsl) = self.streaming(name)?;
         let named_as_sent = call.named != ReceivedName::Own;
-        let is_done = self.follow_replica(&dsl, package, name, named_as_sent, call.force).await.map_err(cannot)?;
+        let followed = self.follow_replica(&dsl, package, name, (named_as_sent, call.force), asker).await;
+        let is_done = followed.map_err(cannot)?;
         let left =
             format!("{name}: not everything could be renamed, promoted or destroyed as it was where it was sent");
         // Said once, of what is left at the end.
@@ -203,6 +222,7 @@ impl Daemon {
         stream: Incoming<'_>,
         source: &mut Inlet,
         answer: &mut ReceivedStream,
+        asker: &Asker,
     ) -> Answer<()> {
         let cannot = |error| failed("cannot receive", error);
         let Incoming { parser, begin, list, top, package } = stream;
@@ -212,6 +232,11 @@ impl Daemon {
         let incremental = begin.from_guid.0 != 0;
         let part = ReceivedPart { snapshot: name.clone(), sent_as, incremental, ..ReceivedPart::default() };
         if call.heal {
+            // It writes where others' blocks are, if only what was there: that is not delegated.
+            if !asker.may_mount() {
+                let denied = "cannot receive: permission denied";
+                return Err(ErrorBody::of_kind(ErrorKind::Denied, denied));
+            }
             answer.parts.push(self.heal_part(call, &begin, parser, source, part).await?);
             return Ok(());
         }
@@ -237,6 +262,11 @@ impl Daemon {
             let lost = || PoolError::Invalid(format!("local origin for clone {name} does not exist"));
             origin = Some(found.ok_or_else(|| cannot(lost()))?);
         }
+        let mut properties =
+            platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?;
+        if !existed && begin.objset_type == ObjsetType::ZFS {
+            self.distrust(asker, target, &mut properties).await;
+        }
         let request = ReceiveRequest {
             target: target.to_owned(),
             snapshot: own.to_owned(),
@@ -245,25 +275,22 @@ impl Daemon {
             origin,
             force: call.force,
             resumable: call.resumable,
-            properties: platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?,
+            properties,
+            creator: Some(asker.creator()),
         };
         if call.named == ReceivedName::WithoutPool {
-            self.make_parents(&dsl, call, target).await?;
+            self.make_parents(&dsl, call, target, asker).await?;
         }
         let (replica, guid) = (package.map(Replica::of), request.begin.to_guid);
         let properties = replica.as_ref().and_then(|replica| replica.properties(guid));
-        let bytes = self.receive_one(call, &request, parser, source, properties, &mut answer.problems).await?;
+        let one = One { request: &request, properties, asker };
+        let bytes = self.receive_one(call, one, parser, source, &mut answer.problems).await?;
         answer.parts[at].bytes = bytes;
-        if existed && !given.is_empty() {
-            let set = SetDatasetProperties {
-                name: target.to_owned(),
-                properties: given.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
-                ..SetDatasetProperties::default()
-            };
-            self.set_dataset_properties(&set).await?;
+        if existed {
+            self.set_given(target, given, asker).await?;
         }
         if let Some(replica) = &replica {
-            answer.problems.extend(self.finish_snapshot(&dsl, call, &name, guid, replica).await);
+            answer.problems.extend(self.finish_snapshot(&dsl, call, &name, (guid, replica), asker).await);
         }
         Ok(())
     }
@@ -309,17 +336,23 @@ impl Daemon {
         dsl: &Arc<DslPool>,
         call: &ReceiveStream,
         name: &str,
-        guid: Guid,
-        replica: &Replica<'_>,
+        (guid, replica): (Guid, &Replica<'_>),
+        asker: &Asker,
     ) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Some(list) = replica.of_snapshot(guid, "snapprops")
+        let may_set = self.lacking(asker, secpolicy::of_user_properties(name)).await.is_empty();
+        if let Some(list) = replica.of_snapshot(guid, "snapprops").filter(|_| may_set)
             && let Err(error) = dsl.set_received_of_snapshot(name, list).await
         {
             problems.push(format!("cannot receive properties on {name}: {error}"));
         }
         let tags = replica.of_snapshot(guid, "snapholds").filter(|_| !call.without_holds);
         for (tag, _) in tags.into_iter().flat_map(NvList::iter) {
+            let hold = HoldSnapshot { name: name.to_owned(), tag: tag.to_owned(), ..HoldSnapshot::default() };
+            if let Err(refused) = self.permit_part(asker, &hold.operation()).await {
+                problems.push(refused.message);
+                continue;
+            }
             let held = dsl.hold_snapshots(&[name.to_owned()], tag).await;
             let refusals = held.unwrap_or_else(|error| vec![(name.to_owned(), error)]);
             problems
@@ -329,7 +362,7 @@ impl Daemon {
     }
 
     /// What is missing between the target of `zfs receive -d` and what is received.
-    async fn make_parents(&self, dsl: &Arc<DslPool>, call: &ReceiveStream, name: &str) -> Answer<()> {
+    async fn make_parents(&self, dsl: &Arc<DslPool>, call: &ReceiveStream, name: &str, asker: &Asker) -> Answer<()> {
         let ends = name.match_indices('/').map(|(at, _)| at).filter(|at| *at > call.target.len());
         for end in ends {
             let parent = &name[..end];
@@ -337,7 +370,9 @@ impl Daemon {
                 continue;
             }
             let _lock = self.locks.of(pool_of(parent)).await;
-            let made = dsl.create_dataset(parent, &Default::default()).await;
+            let needs = secpolicy::of_receiving(parent, false, "receive");
+            self.permit_asker(asker, &needs, &format!("cannot create '{parent}'")).await?;
+            let made = dsl.create_dataset_of(parent, &Default::default(), Some(asker.creator())).await;
             made.map_err(|error| failed(&format!("cannot create '{parent}'"), error))?;
             dsl.close_filesystem(parent).await.map_err(|error| failed("cannot receive", error))?;
             if !call.unmounted {
@@ -350,19 +385,23 @@ impl Daemon {
     async fn receive_one(
         &self,
         call: &ReceiveStream,
-        request: &ReceiveRequest,
+        one: One<'_>,
         parser: Parser,
         source: &mut Inlet,
-        properties: Option<&NvList>,
         problems: &mut Vec<String>,
     ) -> Answer<u64> {
+        let One { request, properties, asker } = one;
         let (what, target) = (attempt(&request.begin), &request.target);
         let (pool, dsl) = self.streaming(target)?;
-        let begun = self.begin_receive(&dsl, request).await?;
+        let begun = self.begin_receive(&dsl, request, asker).await?;
         let before = dsl.received_properties(target).ok().filter(|_| properties.is_some() && !begun.is_new);
         if let Some(properties) = properties {
             let mut without: BTreeSet<String> = call.without.iter().cloned().collect();
             without.extend(call.properties.keys().cloned());
+            for property in self.not_his_to_set(asker, target, properties).await {
+                problems.push(format!("cannot receive {property} property on {target}: permission denied"));
+                without.insert(property);
+            }
             if let Err(error) = dsl.set_received(target, properties, &without).await {
                 problems.push(format!("cannot receive properties on {target}: {error}"));
             }
@@ -371,7 +410,7 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(target)).await;
         let received = match taken {
             Ok(bytes) if begun.is_new => dsl.finish_receive(request, &begun, bytes).await,
-            Ok(bytes) => self.put_in_place(&pool, &dsl, request, &begun, bytes, problems).await,
+            Ok(bytes) => self.put_in_place(&pool, &dsl, one, (&begun, bytes), problems).await,
             Err(failed) => Err(failed),
         };
         if let (true, Some(before)) = (received.is_err(), before)
@@ -393,9 +432,10 @@ impl Daemon {
         Ok(received.bytes)
     }
 
-    async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest) -> Answer<Begun> {
+    async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest, asker: &Asker) -> Answer<Begun> {
         let (what, target) = (attempt(&request.begin), &request.target);
         let _lock = self.locks.of(pool_of(target)).await;
+        self.may_receive(dsl, request, asker).await?;
         self.check_target(dsl, request).await.map_err(|error| failed(what, error))?;
         dsl.begin_receive(request).await.map_err(|error| match error {
             PoolError::NotFound(text) if text == "parent does not exist" => {
@@ -414,9 +454,8 @@ impl Daemon {
         &self,
         pool: &Arc<dyn PoolHandle>,
         dsl: &Arc<DslPool>,
-        request: &ReceiveRequest,
-        begun: &Begun,
-        bytes: u64,
+        One { request, asker, .. }: One<'_>,
+        (begun, bytes): (&Begun, u64),
         problems: &mut Vec<String>,
     ) -> Result<Received, Failed> {
         let target = &request.target;
@@ -424,7 +463,11 @@ impl Daemon {
         let names: Vec<String> = again.iter().map(|(name, _)| name.clone()).collect();
         let closed = async {
             let map = mount_plan::by_name(&self.reports(pool, "cannot receive").await?);
-            if self.unmount_all_or_none(names.clone(), false, &map).await.is_err() {
+            if let Err(busy) = self.unmount_all_or_none(names.clone(), false, &map).await {
+                // Nothing is taken away from others for a guest.
+                if !asker.may_mount() {
+                    return Err(busy);
+                }
                 self.unmount_all_or_none(names, true, &map).await?;
             }
             dsl.close_filesystem(target).await.map_err(|error| failed("cannot receive", error))?;

@@ -1,5 +1,6 @@
 //! The daemon's operations on an engine that has no disks: what is remembered, mounted, refused and in which words.
 
+mod guests;
 mod hanging;
 mod jobs;
 mod refusals;
@@ -17,10 +18,13 @@ use platter_api::report::{FoundPools, ImportableReport, PoolReport, ScanReport, 
 use platter_api::request::ImportRequest;
 use platter_api::request::{Changed, DatasetOperation, ScrubAction, Setting};
 use platter_api::txgs::TxgReport;
+use platter_dsl::permissions::Granted;
 use platter_dsl::{PoolError, Result};
+use platter_ondisk::dsl::PermissionKey;
 use platter_spa::Pool;
 
 use super::*;
+use crate::asker::Asker;
 use crate::client::Client;
 use crate::engine::{Engine, Identity, Liveness, Operations, Reports};
 use crate::home::Home;
@@ -182,6 +186,15 @@ impl Reports for FakePool {
         let groups = (after + 1..=3).map(|txg| TxgReport { txg, ..TxgReport::default() }).collect();
         TxgsReport { synced: 3, groups }
     }
+    /// What is set as `allow:KEY`.
+    async fn granted(&self, dataset: &str) -> Result<Granted> {
+        let local = self.with(|datasets| datasets.get(dataset).cloned().unwrap_or_default());
+        let allowed = |(name, names): (&String, &String)| {
+            let key = PermissionKey::decode(name.strip_prefix("allow:")?.as_bytes()).expect("a key");
+            Some((key, names.split(',').map(str::to_owned).collect()))
+        };
+        Ok(local.iter().filter_map(allowed).collect())
+    }
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         let report = |(name, local): (&String, &BTreeMap<String, String>)| DatasetReport {
             name: name.clone(),
@@ -236,7 +249,10 @@ impl Operations for FakePool {
                 }
             }
             DatasetOperation::Clone { name, properties, .. } => _ = datasets.insert(name, properties),
-            DatasetOperation::Rollback { .. } | DatasetOperation::Promote { .. } => {}
+            DatasetOperation::Rollback { .. }
+            | DatasetOperation::Promote { .. }
+            | DatasetOperation::Allow { .. }
+            | DatasetOperation::Unallow { .. } => {}
             DatasetOperation::Set { name, settings } => {
                 let local = datasets.get_mut(&name).expect("the data set is there");
                 for (property, setting) in settings {
@@ -265,7 +281,7 @@ impl Operations for FakePool {
             _ => Ok(()),
         }
     }
-    async fn log_command(&self, text: &str) -> Result<()> {
+    async fn log_command(&self, text: &str, _who: u32) -> Result<()> {
         self.log.lock().push(text.to_owned());
         Ok(())
     }
@@ -414,14 +430,14 @@ impl Bench {
             command: format!("zfs create {name}"),
             ..CreateDataset::default()
         };
-        let made = self.daemon.create_dataset(&call).await.unwrap();
+        let made = self.daemon.create_dataset(&call, &Asker::Owner).await.unwrap();
         assert!(made.outcome.problems.is_empty(), "{made:?}");
     }
 
     async fn set(&self, name: &str, property: &str, value: Option<&str>) -> Answer<Outcome> {
         let properties = BTreeMap::from([(property.to_owned(), value.map(str::to_owned))]);
         let call = SetDatasetProperties { name: name.into(), properties, ..SetDatasetProperties::default() };
-        self.daemon.set_dataset_properties(&call).await
+        self.daemon.set_dataset_properties(&call, &Asker::Owner).await
     }
 
     async fn places(&self) -> BTreeMap<String, PathBuf> {
@@ -568,13 +584,16 @@ async fn refusals_are_worded_as_openzfs_words_them() {
 async fn parents_are_made_only_when_asked_for() {
     let bench = Bench::new().with_pool().await;
     let mut call = CreateDataset { name: "tank/a/b".into(), mount: true, ..CreateDataset::default() };
-    let error = bench.daemon.create_dataset(&call).await.unwrap_err();
+    let error = bench.daemon.create_dataset(&call, &Asker::Owner).await.unwrap_err();
     assert_eq!(error.message, "cannot create 'tank/a/b': parent does not exist");
     call.parents = true;
-    assert_eq!(bench.daemon.create_dataset(&call).await.unwrap().created, ["tank/a", "tank/a/b"]);
-    assert!(bench.daemon.create_dataset(&call).await.unwrap().created.is_empty(), "with -p being there is no error");
+    assert_eq!(bench.daemon.create_dataset(&call, &Asker::Owner).await.unwrap().created, ["tank/a", "tank/a/b"]);
+    assert!(
+        bench.daemon.create_dataset(&call, &Asker::Owner).await.unwrap().created.is_empty(),
+        "with -p being there is no error"
+    );
     call.parents = false;
-    let error = bench.daemon.create_dataset(&call).await.unwrap_err();
+    let error = bench.daemon.create_dataset(&call, &Asker::Owner).await.unwrap_err();
     assert_eq!(error.message, "cannot create 'tank/a/b': dataset already exists");
     assert_eq!(bench.places().await["tank/a/b"], Path::new("tank/a/b"));
 }
@@ -651,7 +670,7 @@ async fn what_is_busy_leaves_what_is_inside_it_mounted() {
         assert_eq!(bench.places().await, before, "{property}");
     }
     let call = RenameDataset { from: "tank/a".into(), to: "tank/c".into(), ..RenameDataset::default() };
-    bench.daemon.rename_dataset(&call).await.unwrap_err();
+    bench.daemon.rename_dataset(&call, &Asker::Owner).await.unwrap_err();
     assert_eq!(bench.places().await, before, "rename");
 }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
 use crate::engine::PoolHandle;
-use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetIdQuota, Userspace, Whose};
+use crate::secpolicy;
+use platter_api::messages::{ErrorBody, IdQuota, IdUsage, Outcome, SetIdQuota, Userspace, Whose};
 
 impl Daemon {
     /// The pool of file system `name`, or of the snapshot of one.
@@ -25,13 +27,42 @@ impl Daemon {
         Ok(pool)
     }
 
-    /// `zfs userspace` and its kin.
-    pub async fn userspace(&self, name: &str, whose: Whose) -> Answer<Userspace> {
+    /// `zfs userspace` and its kin. A guest is told of himself and his groups, and of others what he may see
+    /// (`zfs_secpolicy_userspace_one`, `zfs_secpolicy_userspace_many`).
+    pub async fn userspace(&self, name: &str, whose: Whose, asker: &Asker) -> Answer<Userspace> {
         let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.file_system(name).await?;
         let usage = self.mounter.usage(&pool, name, whose).await;
         let usage = usage.map_err(|reason| ErrorBody::new(format!("cannot get used/quota for {name}: {reason}")))?;
-        Ok(Userspace { usage })
+        Ok(Userspace { usage: self.visible(usage, name, whose, asker).await })
+    }
+
+    /// What `asker` may see of it.
+    async fn visible(&self, usage: Vec<IdUsage>, name: &str, whose: Whose, asker: &Asker) -> Vec<IdUsage> {
+        let Asker::Guest(guest) = asker else { return usage };
+        let mut sees = [false; 4];
+        for (sees, kind) in sees.iter_mut().zip(["used", "quota", "objused", "objquota"]) {
+            *sees = self.lacking(asker, vec![secpolicy::of_usage(whose, kind, name)]).await.is_empty();
+        }
+        let is_own = |id: u64| match whose {
+            Whose::User => id == u64::from(guest.uid),
+            Whose::Group => guest.is_member(id),
+            Whose::Project => false,
+        };
+        let [used, quota, objects_used, objects_quota] = sees;
+        let shown = usage.into_iter().filter(|usage| is_own(usage.id) || sees.contains(&true));
+        shown
+            .map(|usage| match is_own(usage.id) {
+                true => usage,
+                false => IdUsage {
+                    id: usage.id,
+                    used: if used { usage.used } else { 0 },
+                    quota: if quota { usage.quota } else { 0 },
+                    objects_used: usage.objects_used.filter(|_| objects_used),
+                    objects_quota: if objects_quota { usage.objects_quota } else { 0 },
+                },
+            })
+            .collect()
     }
 
     /// `zfs set userquota@…` and its kin.

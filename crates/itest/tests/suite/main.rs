@@ -8,6 +8,7 @@ mod clones;
 mod compatibility;
 mod create;
 mod datasets;
+mod delegation;
 mod expansion;
 mod failing_devices;
 mod faults;

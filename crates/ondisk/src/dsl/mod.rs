@@ -6,6 +6,7 @@
 mod bpobj;
 mod dataset;
 mod dir;
+mod permissions;
 mod scan;
 
 pub use bpobj::{
@@ -14,6 +15,7 @@ pub use bpobj::{
 };
 pub use dataset::{DSL_DATASET_SIZE, DslDatasetPhys, flags as dataset_flags};
 pub use dir::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys, UsedBreakdown};
+pub use permissions::{DELEGATION_NAME_MAX, Grantee, PermissionKey, Reach, is_permission_set};
 pub use scan::{
     Bookmark, DdtBookmark, ErrorScrubPhys, SCAN_PHYS_NUMINTS, ScanPhys, flags as scan_flags, func as scan_func,
     state as scan_state,

@@ -13,7 +13,7 @@ async fn what_is_refused_unmounts_nothing() {
     bench.order();
     bench.set("tank/a", "mountpoint", Some("nonsense")).await.unwrap_err();
     let rename = RenameDataset { from: "tank/a".into(), to: "tank/full".into(), ..RenameDataset::default() };
-    bench.daemon.rename_dataset(&rename).await.unwrap_err();
+    bench.daemon.rename_dataset(&rename, &Asker::Owner).await.unwrap_err();
     let destroy = DestroyDataset { name: "tank/a/kept".into(), ..DestroyDataset::default() };
     bench.daemon.destroy_dataset(&destroy).await.unwrap_err();
     assert_eq!(bench.order(), [""; 0]);
@@ -42,7 +42,7 @@ async fn places_that_the_machine_or_the_daemon_needs_are_refused() {
     for place in ["/", "/proc", "/sys/fs", "/dev", "/proc/self/../x", &home, &above] {
         let properties = BTreeMap::from([("mountpoint".to_owned(), place.to_owned())]);
         let call = CreateDataset { name: "bare/b".into(), properties, mount: true, ..CreateDataset::default() };
-        let error = bench.daemon.create_dataset(&call).await.unwrap_err();
+        let error = bench.daemon.create_dataset(&call, &Asker::Owner).await.unwrap_err();
         assert!(error.message.contains("cannot create 'bare/b': '") && error.message.contains("cannot be a mount"));
         let error = bench.set("bare/a", "mountpoint", Some(place)).await.unwrap_err();
         assert!(error.message.starts_with("cannot set property for 'bare/a': '"), "{error}");
