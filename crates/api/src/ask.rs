@@ -33,7 +33,7 @@ use crate::snapshots::{
     PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use crate::streams::{
-    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
+    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, Redact, SendStream, SentStream,
 };
 use crate::txgs::TxgsReport;
 
@@ -133,6 +133,7 @@ operations! {
         "abort_receive" AbortReceive -> Outcome,
         "create_bookmark" CreateBookmark -> Outcome,
         "destroy_bookmark" DestroyBookmark -> Outcome,
+        "redact" Redact -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,

@@ -10,6 +10,7 @@ mod list;
 mod mount;
 mod project;
 mod receive;
+mod redact;
 mod rename;
 mod select;
 mod send;
@@ -41,6 +42,7 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
         Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
+        Entry::command("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
         Entry::command("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
         Entry::command("clone", "\tclone [-p[p]u] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
         Entry::command("promote", "\tpromote <clone-filesystem>\n"),
@@ -125,7 +127,6 @@ pub static USAGE: Usage = Usage {
         "load-key",
         "unload-key",
         "change-key",
-        "redact",
         "wait",
         "rewrite",
         "jail",
@@ -176,6 +177,7 @@ fn find(name: &str) -> Option<Run> {
         "promote" => clone::promote,
         "diff" => diff::run,
         "bookmark" => bookmark::run,
+        "redact" => redact::run,
         "send" => send::run,
         "receive" => receive::run,
         "hold" => snapshot::hold,
