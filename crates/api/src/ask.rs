@@ -34,7 +34,7 @@ use crate::snapshots::{
     GetWritten, HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots, Written,
 };
 use crate::streams::{
-    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
+    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, Redact, SendStream, SentStream,
 };
 use crate::txgs::TxgsReport;
 
@@ -138,6 +138,7 @@ operations! {
         "abort_receive" AbortReceive -> Outcome,
         "create_bookmark" CreateBookmark -> Outcome,
         "destroy_bookmark" DestroyBookmark -> Outcome,
+        "redact" Redact -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "allow" Allow -> Outcome,
         "unallow" Unallow -> Outcome,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use platter_ondisk::features::Feature;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [Feature; 22] = [
+pub const CREATED: [Feature; 25] = [
     Feature::AsyncDestroy,
     Feature::EmptyBpobj,
     Feature::Lz4Compress,
@@ -19,6 +19,9 @@ pub const CREATED: [Feature; 22] = [
     Feature::ZstdCompress,
     Feature::FsSsLimit,
     Feature::LargeDnode,
+    Feature::BookmarkV2,
+    Feature::RedactionBookmarks,
+    Feature::RedactedDatasets,
     Feature::UserobjAccounting,
     Feature::ProjectQuota,
     Feature::Sha512,
@@ -43,8 +46,8 @@ const WRITABLE_TOO: [Feature; 7] = [
 ];
 
 /// Further features that may be active in a pool that is opened read-only.
-const READABLE_TOO: [Feature; 5] =
-    [Feature::BookmarkV2, Feature::Encryption, Feature::Livelist, Feature::BlockCloning, Feature::BookmarkWritten];
+const READABLE_TOO: [Feature; 4] =
+    [Feature::Encryption, Feature::Livelist, Feature::BlockCloning, Feature::BookmarkWritten];
 
 /// Whether a pool in which the feature of this name on disk is active can be written.
 pub fn is_writable(guid: &str) -> bool {

@@ -640,6 +640,9 @@ pub struct MountRequest {
     /// Also over a folder that is not empty, whatever the property `overlay` says (`zfs mount -O`).
     #[serde(default)]
     pub overlay: bool,
+    /// Also what was received without some of its blocks (`zfs mount -f`).
+    #[serde(default)]
+    pub incomplete: bool,
     /// Mount options of this mount only (`ro`, `rw`, `noatime`…).
     #[serde(default)]
     pub options: Vec<String>,

@@ -214,7 +214,7 @@ const USER_VALUE_MAX: usize = 8191;
 const PATH_MAX: usize = 4095;
 
 /// Statistics and facts, which nobody can set.
-const STATISTICS: [&str; 29] = [
+const STATISTICS: [&str; 30] = [
     "name",
     "type",
     "creation",
@@ -242,6 +242,7 @@ const STATISTICS: [&str; 29] = [
     "defer_destroy",
     "clones",
     "receive_resume_token",
+    "redact_snaps",
     "encryptionroot",
     "keystatus",
 ];

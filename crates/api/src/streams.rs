@@ -30,6 +30,9 @@ pub struct SendStream {
     /// Where a receive was broken off.
     #[serde(default)]
     pub token: Option<String>,
+    /// Full name of the redaction bookmark whose blocks are left out (`--redact`).
+    #[serde(default)]
+    pub redact: Option<String>,
     /// Several snapshots, or their properties.
     #[serde(default)]
     pub package: Option<Package>,
@@ -186,6 +189,21 @@ pub struct CreateBookmark {
     pub source: String,
     /// Full name of the new bookmark.
     pub bookmark: String,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `zfs redact`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redact {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// The new bookmark's own name.
+    pub bookmark: String,
+    /// Full names of snapshots that descend from it: what none of them has is left out.
+    pub others: Vec<String>,
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,

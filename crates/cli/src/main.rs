@@ -17,6 +17,7 @@ mod props;
 mod replicate;
 mod schedule;
 mod session;
+mod stream;
 mod table;
 mod txgs;
 mod usage;

@@ -177,7 +177,7 @@ pub fn main(words: &[String]) -> u8 {
         let pool = if device.is_absolute() { pool_with(&mut session, device)? } else { None };
         let dataset = pool.unwrap_or_else(|| dataset.clone());
         let (wanted, at) = (Some(dataset.clone()), Some(place.clone()));
-        let call = MountRequest { dataset: wanted, options, overlay: true, at, recursive: false, zfsutil };
+        let call = MountRequest { dataset: wanted, options, overlay: true, at, zfsutil, ..MountRequest::default() };
         session.ask(call).map(|_| dataset)
     });
     match mounted {

@@ -60,6 +60,11 @@ enum Command {
         #[command(subcommand)]
         action: crate::volume::Action,
     },
+    /// Look into a stream of 'zfs send' that lies in a file, without receiving it
+    Stream {
+        #[command(subcommand)]
+        action: crate::stream::Action,
+    },
     /// Name who is told when a device fails
     Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
@@ -106,6 +111,7 @@ pub fn main() -> u8 {
         Command::Schedule(arguments) => return crate::schedule::main(&arguments),
         Command::Faults(arguments) => return crate::faults::main(&arguments),
         Command::Volume { action } => return crate::volume::main(&action),
+        Command::Stream { action } => return crate::stream::main(&action),
         Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
     };

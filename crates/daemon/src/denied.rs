@@ -77,6 +77,7 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::ReceiveStream(_) => "cannot receive".to_owned(),
         Operation::AbortReceive(call) => format!("cannot destroy '{}'", call.target),
         Operation::CreateBookmark(call) => format!("cannot create bookmark '{}'", call.bookmark),
+        Operation::Redact(call) => format!("cannot redact '{}'", call.snapshot),
         Operation::DestroyBookmark(call) => format!("cannot destroy '{}'", call.bookmark),
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),

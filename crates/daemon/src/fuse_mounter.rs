@@ -588,6 +588,7 @@ mod tests {
         assert_eq!(atime(&report, &how), AtimeMode::Always);
         assert_eq!(flags(&report, &how), Flags { kernel: KernelFlags { setuid: true, ..kernel }, ..expected });
         let how = HowToMount {
+            incomplete: false,
             read_only: true,
             options: vec!["noatime".into(), "exec".into(), "nosuid".into()],
             overlay: false,

@@ -100,6 +100,11 @@ pub fn is_unfinished(report: &DatasetReport) -> bool {
     report.properties.contains_key("inconsistent")
 }
 
+/// Whether blocks were left out of it when it was received.
+pub fn is_redacted(report: &DatasetReport) -> bool {
+    report.properties.contains_key("redact_snaps")
+}
+
 /// Resolves `mountpoint` of `name`: the nearest of itself and its ancestors that has the property set decides, and what
 /// follows that one's name is appended; with none set it is `/` and the whole name, or in an ordinary user's own
 /// folder.
@@ -170,6 +175,7 @@ pub fn automatic(reports: &[DatasetReport], roots: &Roots) -> Vec<(String, PathB
                 && canmount(report) == CanMount::On
                 && !is_locked(report)
                 && !is_unfinished(report)
+                && !is_redacted(report)
         })
         .filter_map(|report| match resolve(&report.name, &map, roots) {
             Mountpoint::Path(path) => Some((report.name.clone(), path)),

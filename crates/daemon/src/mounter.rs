@@ -22,6 +22,8 @@ pub struct HowToMount {
     pub options: Vec<String>,
     /// Also over a folder that is not empty.
     pub overlay: bool,
+    /// Also what was received without some of its blocks.
+    pub incomplete: bool,
     /// Whoever mounts says where, and the folder is his.
     pub is_at_given_place: bool,
 }

@@ -243,7 +243,9 @@ pub fn policy(operation: &Operation, uid: u32) -> Policy {
         | Operation::RemoveReceiver(_)
         | Operation::TestReceivers(_)
         | Operation::MountRequest(_)
-        | Operation::UnmountRequest(_) => return Policy::Owner,
+        | Operation::UnmountRequest(_)
+        // As in OpenZFS (`zfs_secpolicy_config`).
+        | Operation::Redact(_) => return Policy::Owner,
         // What is not done takes nothing; each of them tells what everybody may list.
         Operation::CreateDataset(call) if call.dry_run => return Policy::Everybody,
         Operation::DestroyDataset(call) if call.dry_run => return Policy::Everybody,

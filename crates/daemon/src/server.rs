@@ -30,7 +30,7 @@ use platter_api::snapshots::{
     CloneSnapshot, DestroySnapshots, DiffSnapshots, GetDeleteQueue, GetHolds, GetWritten, HoldSnapshot, PromoteDataset,
     RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
-use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
+use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, Redact, SendStream};
 use platter_dsl::permissions::Asker as Guest;
 use tokio::sync::watch;
 
@@ -185,6 +185,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation, asker: 
         Operation::AbortReceive(call) => json::<AbortReceive>(daemon.abort_receive(&call).await),
         Operation::CreateBookmark(call) => json::<CreateBookmark>(daemon.create_bookmark(&call).await),
         Operation::DestroyBookmark(call) => json::<DestroyBookmark>(daemon.destroy_bookmark(&call).await),
+        Operation::Redact(call) => json::<Redact>(daemon.redact(&call).await),
         Operation::SetDatasetProperties(call) => {
             json::<SetDatasetProperties>(daemon.set_dataset_properties(&call, asker).await)
         }

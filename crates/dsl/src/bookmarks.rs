@@ -1,7 +1,8 @@
 //! Bookmarks: what a snapshot was, of which an incremental stream needs no more (`module/zfs/dsl_bookmark.c`).
 //!
 //! A data set's bookmarks are in a ZAP that its own object names. Those made here are of the first form, three numbers;
-//! of the second, with what was freed since, the first three are the same.
+//! of the second, with what was freed since, the first three are the same. A redaction bookmark is of the second too,
+//! as it names its list.
 
 use std::sync::Arc;
 
@@ -16,16 +17,20 @@ use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::named_snapshot;
 use crate::pool::DslPool;
+use crate::redaction_list::{self, RedactionHead};
 use crate::send_since::{Since, is_before, missing, not_earlier};
 use crate::snapshot::SnapshotBonus;
-use crate::{history, space, zapify};
+use crate::{history, redacted, space, zapify};
 
 /// Where a data set's object names them (`DS_FIELD_BOOKMARK_NAMES`).
 const FIELD: &str = "com.delphix:bookmarks";
 /// `U8_TEXTPREP_TOUPPER`: names compare without case where files' do.
 const NORMALIZE_TO_UPPER: u32 = 2;
-/// Numbers of the first form (`BOOKMARK_PHYS_SIZE_V1`).
+/// Numbers of the first form (`BOOKMARK_PHYS_SIZE_V1`), and of the second.
 const NUMBERS: usize = 3;
+const NUMBERS_LONG: usize = 12;
+/// `ZBM_FLAG_HAS_FBN`: it has what was freed since.
+const HAS_FREED: u64 = 1;
 
 /// A bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +45,15 @@ pub struct Bookmark {
     pub creation_time: u64,
     /// Whether it is of the second form.
     is_long: bool,
+    /// Whether it has what was freed since.
+    has_freed: bool,
+    /// The list of what is left out of the snapshot, of a redaction bookmark.
+    pub redaction: Option<ObjectId>,
 }
 
 impl Bookmark {
     /// What `zfs list` and `zfs get` are told about it.
-    fn report(&self, dataset: &str) -> DatasetReport {
+    fn report(&self, dataset: &str, redaction: Option<&RedactionHead>) -> DatasetReport {
         let number = |name: &str, number| {
             let value = PropertyValue::Number(number);
             (name.to_owned(), Property { value, source: PropertySource::None })
@@ -56,6 +65,10 @@ impl Bookmark {
         ]);
         let kind = PropertyValue::Text(DatasetKind::Bookmark.name().into());
         properties.insert("type".into(), Property { value: kind, source: PropertySource::None });
+        if let Some(head) = redaction {
+            let snaps = PropertyValue::Text(redacted::shown(&head.snaps));
+            properties.insert("redact_snaps".into(), Property { value: snaps, source: PropertySource::None });
+        }
         let name = format!("{dataset}#{}", self.name);
         DatasetReport {
             name,
@@ -75,6 +88,8 @@ fn decode(name: &[u8], value: &ZapValue) -> Option<Bookmark> {
         creation_txg: Txg(*txg),
         creation_time: *time,
         is_long: !rest.is_empty(),
+        has_freed: rest.get(1).is_some_and(|flags| flags & HAS_FREED != 0),
+        redaction: rest.first().map(|&object| ObjectId(object)).filter(|object| object.is_some()),
     })
 }
 
@@ -106,20 +121,48 @@ pub(crate) async fn since(dsl: &DslPool, full_name: &str, to: &DslDatasetPhys) -
     let (dataset, name) = full_name.split_once('#').ok_or_else(|| missing(full_name))?;
     let head = dsl.find(dataset).map_err(|_| missing(full_name))?;
     let bookmark = lookup(&dsl.mos, &head, name).await?.ok_or_else(|| missing(full_name))?;
+    let since = |of_origin| Since {
+        guid: bookmark.guid,
+        txg: bookmark.creation_txg,
+        of_origin,
+        redaction: bookmark.redaction,
+        redacted: None,
+    };
     match is_before(dsl, (head.dir.object, bookmark.creation_txg), to).await? {
-        Some(of_origin) => Ok(Since { guid: bookmark.guid, txg: bookmark.creation_txg, of_origin }),
+        Some(of_origin) => Ok(since(of_origin)),
+        // What was left out of the snapshot itself.
+        None if bookmark.redaction.is_some() && bookmark.guid == to.guid => Ok(since(false)),
         None => Err(not_earlier()),
     }
+}
+
+/// The redaction bookmark called `full_name` of a snapshot: its list.
+///
+/// # Errors
+/// It does not exist, is none or of another snapshot; damage.
+pub(crate) async fn redaction_of(dsl: &DslPool, full_name: &str, guid: Guid) -> Result<ObjectId> {
+    let absent = || PoolError::NotFound(format!("redaction bookmark '{full_name}' does not exist"));
+    let (dataset, name) = full_name.split_once('#').ok_or_else(absent)?;
+    let bookmark = lookup(&dsl.mos, &*dsl.find(dataset)?, name).await?.ok_or_else(absent)?;
+    let list = bookmark.redaction.ok_or_else(|| PoolError::invalid("not a redaction bookmark"))?;
+    if bookmark.guid != guid {
+        return Err(PoolError::invalid("it is a redaction bookmark of another snapshot"));
+    }
+    Ok(list)
 }
 
 /// A bookmark that can be made.
 struct Plan {
     dataset: Arc<Dataset>,
     bookmark: Bookmark,
+    /// What its list says of itself, of a redaction bookmark.
+    redaction: Option<RedactionHead>,
+    /// One of this name that is not complete, and of no use.
+    replaced: Option<Bookmark>,
 }
 
 /// Whether the snapshot or bookmark `source` can be bookmarked as `full_name`.
-async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
+async fn check(dsl: &DslPool, source: &str, full_name: &str, wanted: Option<RedactionHead>) -> Result<Plan> {
     space::check_task(dsl)?;
     if !dsl.features.is_enabled(Feature::Bookmarks) {
         return Err(PoolError::Unsupported("bookmark feature not enabled".into()));
@@ -127,9 +170,13 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
     let invalid = || PoolError::invalid("invalid bookmark name");
     let (dataset, name) = full_name.split_once('#').ok_or_else(invalid)?;
     let dataset = dsl.find(dataset)?;
-    if lookup(&dsl.mos, &dataset, name).await?.is_some() {
+    let replaced = lookup(&dsl.mos, &dataset, name).await?;
+    if let Some(there) = &replaced
+        && !is_replaced(dsl, there, wanted.as_ref()).await?
+    {
         return Err(PoolError::Exists("bookmark exists".into()));
     }
+    let mut redaction = wanted;
     let head = dataset.phys.lock().clone();
     let not_an_ancestor = || PoolError::invalid("source is not an ancestor of the new bookmark's dataset");
     let mut bookmark = match source.contains('#') {
@@ -145,7 +192,8 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
             )
             .await?
             .ok_or_else(not_an_ancestor)?;
-            found
+            // The list of a redaction bookmark is its own.
+            Bookmark { is_long: false, has_freed: false, redaction: None, ..found }
         }
         false => {
             let found = named_snapshot::find(dsl, source).await?;
@@ -154,17 +202,44 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
             is_before(dsl, (phys.dir_obj, phys.creation_txg), &DslDatasetPhys { creation_txg: Txg(u64::MAX), ..head })
                 .await?
                 .ok_or_else(not_an_ancestor)?;
+            if let Some(snaps) = redacted::snapshots_of(dsl, found.object).await?
+                && dsl.features.is_enabled(Feature::RedactionBookmarks)
+                && snaps.len() <= redaction_list::SNAPSHOTS_MAX
+            {
+                redaction = Some(RedactionHead { last: (u64::MAX, u64::MAX), entries: 0, snaps });
+            }
             Bookmark {
                 name: String::new(),
                 guid: phys.guid,
                 creation_txg: phys.creation_txg,
                 creation_time: phys.creation_time,
                 is_long: false,
+                has_freed: false,
+                redaction: None,
             }
         }
     };
     bookmark.name = name.to_owned();
-    Ok(Plan { dataset, bookmark })
+    Ok(Plan { dataset, bookmark, redaction, replaced })
+}
+
+/// Whether a bookmark gives way to a redaction bookmark that begins as `wanted`: it was to be the same, and whoever
+/// made it did not get to the end.
+async fn is_replaced(dsl: &DslPool, there: &Bookmark, wanted: Option<&RedactionHead>) -> Result<bool> {
+    let (Some(list), Some(wanted)) = (there.redaction, wanted) else { return Ok(false) };
+    let head = redaction_list::load(&dsl.mos, list).await?;
+    Ok(!head.is_complete() && head.snaps == wanted.snaps && !dsl.in_use.has(list))
+}
+
+/// Gives back what a bookmark has beside its entry. Within a task.
+async fn release(dsl: &Arc<DslPool>, tx: &Tx, bookmark: &Bookmark) -> platter_zio::Result<()> {
+    if bookmark.is_long {
+        dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
+    }
+    match bookmark.redaction {
+        Some(list) => redaction_list::destroy(dsl, tx, list).await,
+        None => Ok(()),
+    }
 }
 
 /// The ZAP of a data set's bookmarks, from now on. Within a task.
@@ -220,14 +295,29 @@ pub async fn move_older(
 }
 
 /// Makes it. Within a task.
-async fn make(dsl: &Arc<DslPool>, tx: &Tx, full_name: &str, plan: Plan) -> platter_zio::Result<()> {
-    let Plan { dataset, bookmark } = plan;
+async fn make(dsl: &Arc<DslPool>, tx: &Tx, full_name: &str, plan: Plan) -> platter_zio::Result<Option<ObjectId>> {
+    let Plan { dataset, bookmark, redaction, replaced } = plan;
     let zap = ensure(dsl, tx, &dataset).await?;
-    let integers = vec![bookmark.guid.0, bookmark.creation_txg.0, bookmark.creation_time];
+    if let Some(replaced) = replaced {
+        release(dsl, tx, &replaced).await?;
+        zap.remove(tx, replaced.name.as_bytes()).await?;
+    }
+    let mut integers = vec![bookmark.guid.0, bookmark.creation_txg.0, bookmark.creation_time];
     assert_eq!(integers.len(), NUMBERS, "the first form has three numbers");
+    let list = match &redaction {
+        Some(head) => Some(redaction_list::create(dsl, tx, head).await?),
+        None => None,
+    };
+    if let Some(list) = list {
+        integers.push(list.0);
+        integers.resize(NUMBERS_LONG, 0);
+        dsl.features.adjust(tx, Feature::BookmarkV2, 1).await?;
+        dsl.dirty_config();
+    }
     zap.add(tx, bookmark.name.as_bytes(), &ZapValue { integer_size: 8, integers }).await?;
     let text = format!("{full_name} ({}) creation_txg={}", dataset.object, bookmark.creation_txg);
-    history::append_event(dsl, tx, "bookmark", &text).await
+    history::append_event(dsl, tx, "bookmark", &text).await?;
+    Ok(list)
 }
 
 /// Removes bookmarks of snapshots later than group `txg`, as the data set goes back to what it was then: what comes
@@ -240,9 +330,7 @@ pub async fn remove_newer(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, txg: T
     for entry in zap.all().await? {
         let Some(bookmark) = decode(&entry.name, &entry.value) else { continue };
         if bookmark.creation_txg > txg {
-            if bookmark.is_long {
-                dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
-            }
+            release(dsl, tx, &bookmark).await?;
             zap.remove(tx, &entry.name).await?;
             let text = format!("{} ({})", bookmark.name, dataset.object);
             history::append_event(dsl, tx, "remove bookmark", &text).await?;
@@ -258,8 +346,8 @@ pub async fn remove_newer(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, txg: T
 pub async fn remove_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> platter_zio::Result<()> {
     let Some(zap) = names(&dsl.mos, dataset.object).await? else { return Ok(()) };
     for entry in zap.all().await? {
-        if decode(&entry.name, &entry.value).is_some_and(|bookmark| bookmark.is_long) {
-            dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
+        if let Some(bookmark) = decode(&entry.name, &entry.value) {
+            release(dsl, tx, &bookmark).await?;
         }
     }
     dsl.features.adjust(tx, Feature::Bookmarks, -1).await?;
@@ -289,6 +377,22 @@ impl DslPool {
         Ok(all.into_iter().find(|bookmark| bookmark.guid == guid).map(|found| format!("{dataset}#{}", found.name)))
     }
 
+    /// Full name of the redaction bookmark of the snapshot of this guid of `dataset`, for the sake of these others.
+    ///
+    /// # Errors
+    /// It does not exist; damage, unreadable blocks.
+    pub async fn redaction_bookmark(&self, dataset: &str, guid: Guid, snaps: &[Guid]) -> Result<Option<String>> {
+        for bookmark in self.bookmarks(dataset).await? {
+            let Some(list) = bookmark.redaction.filter(|_| bookmark.guid == guid) else { continue };
+            let head = redaction_list::load(&self.mos, list).await?;
+            let same = |of: &[Guid], as_in: &[Guid]| of.iter().all(|guid| as_in.contains(guid));
+            if head.is_complete() && same(&head.snaps, snaps) && same(snaps, &head.snaps) {
+                return Ok(Some(format!("{dataset}#{}", bookmark.name)));
+            }
+        }
+        Ok(None)
+    }
+
     /// The bookmarks of all data sets, or of `under` and those below it; of each the oldest first.
     ///
     /// # Errors
@@ -302,8 +406,13 @@ impl DslPool {
         self.unless_suspended(async {
             let mut reports = Vec::new();
             for dataset in names {
-                let found = self.bookmarks(&dataset).await?;
-                reports.extend(found.into_iter().map(|bookmark| bookmark.report(&dataset)));
+                for bookmark in self.bookmarks(&dataset).await? {
+                    let head = match bookmark.redaction {
+                        Some(list) => Some(redaction_list::load(&self.mos, list).await?),
+                        None => None,
+                    };
+                    reports.push(bookmark.report(&dataset, head.as_ref()));
+                }
             }
             Ok(reports)
         })
@@ -316,9 +425,26 @@ impl DslPool {
     /// The source does not exist, or is not before; the bookmark exists; the pool is too old, read-only or stopped.
     pub async fn create_bookmark(self: &Arc<Self>, source: &str, full_name: &str) -> Result<()> {
         let (source, wanted, made) = (source.to_owned(), full_name.to_owned(), full_name.to_owned());
-        let check = async move |dsl: Arc<Self>| check(&dsl, &source, &wanted).await;
+        let check = async move |dsl: Arc<Self>| check(&dsl, &source, &wanted, None).await;
         let make = async move |dsl: Arc<Self>, tx: Tx, plan: Plan| Ok(make(&dsl, &tx, &made, plan).await?);
-        self.checked_task(check, make).await
+        self.checked_task(check, make).await.map(drop)
+    }
+
+    /// Makes a redaction bookmark whose list is empty yet; the list.
+    ///
+    /// # Errors
+    /// As [`create_bookmark`](Self::create_bookmark).
+    pub(crate) async fn create_redaction(
+        self: &Arc<Self>,
+        source: &str,
+        full_name: &str,
+        head: RedactionHead,
+    ) -> Result<ObjectId> {
+        let (source, wanted, made) = (source.to_owned(), full_name.to_owned(), full_name.to_owned());
+        let check = async move |dsl: Arc<Self>| check(&dsl, &source, &wanted, Some(head)).await;
+        let make = async move |dsl: Arc<Self>, tx: Tx, plan: Plan| Ok(make(&dsl, &tx, &made, plan).await?);
+        let list = self.checked_task(check, make).await?;
+        list.ok_or_else(|| PoolError::invalid("it has no list"))
     }
 
     /// `zfs destroy` of a bookmark.
@@ -332,13 +458,17 @@ impl DslPool {
             let (dataset, name) = wanted.split_once('#').ok_or_else(absent)?;
             let dataset = dsl.find(dataset)?;
             let found = lookup(&dsl.mos, &dataset, name).await?.ok_or_else(absent)?;
-            match found.is_long {
-                // What was freed since is kept for it, and would have to be let go.
-                true => Err(PoolError::Unsupported("it was made by another version of ZFS".into())),
-                false => Ok((dataset, found)),
+            // What was freed since is kept for it, and would have to be let go.
+            if found.has_freed {
+                return Err(PoolError::Unsupported("it was made by another version of ZFS".into()));
             }
+            if found.redaction.is_some_and(|list| dsl.in_use.has(list)) {
+                return Err(PoolError::Busy("dataset is busy".into()));
+            }
+            Ok((dataset, found))
         };
         let destroy = async move |dsl: Arc<Self>, tx: Tx, (dataset, found): (Arc<Dataset>, Bookmark)| {
+            release(&dsl, &tx, &found).await?;
             if let Some(zap) = names(&dsl.mos, dataset.object).await? {
                 zap.remove(&tx, found.name.as_bytes()).await?;
             }

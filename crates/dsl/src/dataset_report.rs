@@ -7,6 +7,7 @@ use std::sync::Arc;
 use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectType;
 use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::features::Feature;
 use platter_ondisk::zvol::BLOCK_SIZE_DEFAULT;
 
 use crate::contents::{self, Contents};
@@ -16,7 +17,7 @@ use crate::encryption::{self, Encryption};
 use crate::inheritance::lookup;
 use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{effects, named_snapshot, resume_state, snapshots_changed, space};
+use crate::{effects, named_snapshot, redacted, resume_state, snapshots_changed, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, find, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
@@ -129,6 +130,11 @@ async fn receiving(dsl: &DslPool, name: &str, dataset: &Dataset, properties: &mu
     };
     if dataset.phys.lock().flags & dataset_flags::INCONSISTENT != 0 {
         own("inconsistent", PropertyValue::Number(1));
+    }
+    if dsl.features.is_active(Feature::RedactedDatasets)
+        && let Some(snaps) = redacted::snapshots_of(dsl, dataset.object).await?
+    {
+        own("redact_snaps", PropertyValue::Text(redacted::shown(&snaps)));
     }
     if let Some(token) = resume_state::token_for(dsl, name, dataset).await? {
         own("receive_resume_token", PropertyValue::Text(token.encode()));

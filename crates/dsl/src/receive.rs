@@ -25,7 +25,7 @@ use crate::resume_state::RECEIVING;
 use crate::stream_ends::StreamSource;
 use crate::stream_records::Records;
 use crate::take_snapshot::{self, Site, must_wait};
-use crate::{destroy, history, intent, receive_existing, resume_state};
+use crate::{destroy, history, intent, receive_existing, redacted, resume_state};
 
 /// What a finished receive comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +89,10 @@ impl DslPool {
     /// It exists, or does not; what the stream asks for is not there; limits, space; damage.
     pub async fn begin_receive(self: &Arc<Self>, request: &ReceiveRequest) -> Result<Begun> {
         let request = request.clone();
+        let says_what = redacted::listed(request.list.as_ref(), redacted::SNAPS).is_some();
+        if request.begin.features.has(StreamFeatures::REDACTED) && !says_what {
+            return Err(bad_stream());
+        }
         if request.begin.features.has(StreamFeatures::RESUMING) {
             let check = async move |dsl: Arc<Self>| check_resumed(&dsl, &request).await;
             let open = async move |dsl: Arc<Self>, tx: Tx, begun: Begun| {

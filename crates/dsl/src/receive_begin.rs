@@ -18,7 +18,7 @@ use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{history, new_dataset, resume_state, zapify};
+use crate::{history, new_dataset, redacted, resume_state, zapify};
 
 /// What is to be received, and where.
 #[derive(Clone, Debug)]
@@ -78,6 +78,7 @@ pub fn check_features(dsl: &DslPool, begin: &Begin) -> Result<()> {
         (StreamFeatures::EMBED_DATA, Feature::EmbeddedData),
         (StreamFeatures::LARGE_BLOCKS, Feature::LargeBlocks),
         (StreamFeatures::LARGE_DNODE, Feature::LargeDnode),
+        (StreamFeatures::REDACTED, Feature::RedactedDatasets),
     ];
     let lacks = |(flag, feature): &(StreamFeatures, Feature)| asked.has(*flag) && !dsl.features.is_enabled(*feature);
     if needs.iter().any(lacks) || asked.has(StreamFeatures::SA_SPILL) && !dsl.version().has_system_attributes() {
@@ -146,8 +147,13 @@ pub(crate) async fn mark(
     }
     dataset.store(&dsl.mos, tx).await?;
     if request.resumable {
-        resume_state::begin(dsl, tx, dataset, begin).await?;
+        let from_redacted = redacted::listed(request.list.as_ref(), redacted::FROM_SNAPS);
+        resume_state::begin(dsl, tx, dataset, begin, from_redacted).await?;
     }
+    // What its origin lacks it may get.
+    let missing = redacted::listed(request.list.as_ref(), redacted::SNAPS);
+    let missing = missing.filter(|_| begin.features.has(StreamFeatures::REDACTED));
+    redacted::replace(dsl, tx, dataset, missing).await?;
     let features =
         [(StreamFeatures::LARGE_BLOCKS, Feature::LargeBlocks), (StreamFeatures::LARGE_DNODE, Feature::LargeDnode)];
     for (_, feature) in features.into_iter().filter(|(flag, _)| begin.features.has(*flag)) {

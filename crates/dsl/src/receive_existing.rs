@@ -20,7 +20,7 @@ use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
-use crate::receive_begin::{Begun, ReceiveRequest, check_features, kind_of, mark};
+use crate::receive_begin::{Begun, ReceiveRequest, bad_stream, check_features, kind_of, mark};
 use crate::resume_state::RECEIVING;
 use crate::send::features_of;
 use crate::snapshot::SnapshotBonus;
@@ -28,7 +28,7 @@ use crate::take_snapshot::{Site, must_wait};
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
     bookmarks, clone, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent, new_dataset,
-    resume_state, space, zapify,
+    redacted, resume_state, space, zapify,
 };
 
 /// What a receive builds on.
@@ -82,6 +82,9 @@ async fn base_snapshot(dsl: &DslPool, request: &ReceiveRequest, target: &Dataset
         return Err(not_matching(&request.target));
     };
     let object = matching.snapshot().object;
+    if !redacted::takes(dsl, object, &request.begin, request.list.as_ref()).await? {
+        return Err(bad_stream());
+    }
     let latest = target.phys.lock().prev_snap_obj;
     if !request.force {
         if is_modified_since(dsl, target, matching).await? {
@@ -150,6 +153,9 @@ async fn check_clone(dsl: &DslPool, request: &ReceiveRequest, origin: &str) -> R
     }
     if from.0 != 0 && from != guid {
         return Err(not_matching(&request.target));
+    }
+    if !redacted::takes(dsl, found.object, &request.begin, request.list.as_ref()).await? {
+        return Err(bad_stream());
     }
     let new_dataset::Site { above, last } =
         new_dataset::check(dsl, &request.target, kind_of(&request.begin), &request.properties).await?;
@@ -357,6 +363,9 @@ async fn exchange_features(
     clone: &Arc<Dataset>,
 ) -> platter_zio::Result<()> {
     let (of_target, of_clone) = (target.features.lock().clone(), clone.features.lock().clone());
+    let missing = [target.object, clone.object].map(|object| redacted::snapshots_of(dsl, object));
+    let [of_target_missing, of_clone_missing] = missing;
+    let (of_target_missing, of_clone_missing) = (of_target_missing.await?, of_clone_missing.await?);
     for &feature in of_clone.difference(&of_target) {
         zapify::activate(dsl, tx, target, feature).await?;
         zapify::deactivate(dsl, tx, clone, feature).await?;
@@ -365,7 +374,8 @@ async fn exchange_features(
         zapify::deactivate(dsl, tx, target, feature).await?;
         zapify::activate(dsl, tx, clone, feature).await?;
     }
-    Ok(())
+    redacted::replace(dsl, tx, target, of_clone_missing).await?;
+    redacted::replace(dsl, tx, clone, of_target_missing).await
 }
 
 /// Destroys the clone, with what the target had. Within a task.

@@ -85,6 +85,8 @@ impl Filling {
             Record::Object(object) => self.object(object, payload, bytes).await,
             Record::FreeObjects(free) => self.free_objects(free).await,
             Record::Free(free) => self.free(free).await,
+            // What is left out is a hole, as OpenZFS makes it.
+            Record::Redact(redacted) => self.free(redacted).await,
             Record::Write(write) => self.write(write, &payload, bytes).await,
             Record::WriteEmbedded(embedded) => self.embedded(embedded, &payload, bytes).await,
             Record::Spill(spill) => self.spill(spill, payload).await,

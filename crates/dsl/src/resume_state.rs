@@ -15,7 +15,7 @@ use platter_stream::{Begin, ResumeToken, StreamFeatures};
 
 use crate::dataset::Dataset;
 use crate::pool::DslPool;
-use crate::{named_snapshot, zapify};
+use crate::{named_snapshot, redacted, zapify};
 
 const FROM_GUID: &str = "com.delphix:resume_fromguid";
 const TO_GUID: &str = "com.delphix:resume_toguid";
@@ -26,15 +26,23 @@ const BYTES: &str = "com.delphix:resume_bytes";
 const LARGE_BLOCKS: &str = "com.delphix:resume_largeblockok";
 const EMBEDDED: &str = "com.delphix:resume_embedok";
 const COMPRESSED: &str = "com.delphix:resume_compressok";
+const FROM_REDACTED: &str = "com.delphix:resume_redact_book_snaps";
 
 /// All of them.
-const FIELDS: [&str; 9] = [FROM_GUID, TO_GUID, TO_NAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED];
+const FIELDS: [&str; 10] =
+    [FROM_GUID, TO_GUID, TO_NAME, OBJECT, OFFSET, BYTES, LARGE_BLOCKS, EMBEDDED, COMPRESSED, FROM_REDACTED];
 
 /// Notes in `dataset`, which a new receive of `begin` fills, that nothing was received yet.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn begin(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, begin: &Begin) -> Result<()> {
+pub async fn begin(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    begin: &Begin,
+    from_redacted: Option<Vec<Guid>>,
+) -> Result<()> {
     let zap = zapify::ensure(dsl, tx, dataset).await?;
     let mut numbers = vec![(TO_GUID, begin.to_guid.0), (OBJECT, 1), (OFFSET, 0), (BYTES, 0)];
     if begin.from_guid != Guid(0) {
@@ -48,6 +56,10 @@ pub async fn begin(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, begin: &
     numbers.extend(flags.into_iter().filter(|(_, flag)| begin.features.has(*flag)).map(|(name, _)| (name, 1)));
     for (name, number) in numbers {
         zap.put_u64(tx, name.as_bytes(), number).await?;
+    }
+    if let Some(snaps) = from_redacted {
+        let integers = snaps.into_iter().map(|guid| guid.0).collect();
+        zap.put(tx, FROM_REDACTED.as_bytes(), &ZapValue { integer_size: 8, integers }).await?;
     }
     let name = begin.to_name.bytes().chain([0]).map(u64::from).collect();
     zap.put(tx, TO_NAME.as_bytes(), &ZapValue { integer_size: 1, integers: name }).await
@@ -128,12 +140,13 @@ pub async fn token(dsl: &DslPool, dataset: &Dataset) -> Result<Option<ResumeToke
     let name = zap.get(TO_NAME.as_bytes()).await?.unwrap_or(ZapValue { integer_size: 1, integers: Vec::new() });
     let name: Vec<u8> = name.integers.iter().take_while(|&&byte| byte != 0).map(|&byte| byte as u8).collect();
     let mut numbers = BTreeMap::new();
-    for name in FIELDS.iter().filter(|name| **name != TO_NAME) {
+    for name in FIELDS.iter().filter(|name| ![TO_NAME, FROM_REDACTED].contains(*name)) {
         if let Some(number) = zap.get_u64(name.as_bytes()).await? {
             numbers.insert(*name, number);
         }
     }
     let number = |name: &str| numbers.get(name).copied().unwrap_or(0);
+    let from_redacted = zap.get(FROM_REDACTED.as_bytes()).await?;
     Ok(Some(ResumeToken {
         from_guid: numbers.get(FROM_GUID).copied().map(Guid),
         object: ObjectId(number(OBJECT)),
@@ -145,5 +158,7 @@ pub async fn token(dsl: &DslPool, dataset: &Dataset) -> Result<Option<ResumeToke
         embedded: numbers.contains_key(EMBEDDED),
         compressed: numbers.contains_key(COMPRESSED),
         raw: false,
+        redacted: redacted::snapshots_of(dsl, dataset.object).await?,
+        from_redacted: from_redacted.map(|value| value.integers.into_iter().map(Guid).collect()),
     }))
 }

@@ -23,7 +23,7 @@ use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::must_wait;
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
-    bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot, space, zapify,
+    bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot, redacted, space, zapify,
 };
 
 /// A rollback that is possible.
@@ -163,6 +163,7 @@ async fn follow_features(
     for &feature in wanted.difference(&there) {
         zapify::activate(dsl, tx, head, feature).await?;
     }
+    redacted::follow(dsl, tx, head, target.snapshot().object).await?;
     Ok(())
 }
 

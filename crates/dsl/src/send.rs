@@ -7,7 +7,7 @@ use std::sync::Arc;
 use platter_dmu::Objset;
 pub use platter_dmu::changes::From as Resume;
 use platter_dmu::zap::Zap;
-use platter_nvlist::NvList;
+use platter_nvlist::{NvList, Value};
 use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
 use platter_ondisk::{Guid, ObjectId, ObjectType, ObjsetType, Txg};
@@ -17,14 +17,15 @@ use platter_zio::ZioError;
 use crate::contents::{self, Contents};
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
+use crate::in_use::Kept;
 use crate::inheritance::number;
 use crate::named_snapshot;
 use crate::pool::DslPool;
 use crate::send_since::{Since, is_before, missing, not_earlier};
-use crate::send_source::Held;
+use crate::send_source::{Held, Source};
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::SpaceChange;
-use crate::{deadlist_merge, encryption, send_source};
+use crate::{bookmarks, deadlist_merge, encryption, redacted, redaction_list, send_source};
 
 /// How blocks are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct SendRequest {
     pub flags: SendFlags,
     /// Where a receive was broken off.
     pub resume: Option<Resume>,
+    /// Full name of the redaction bookmark whose blocks are left out.
+    pub redact: Option<String>,
 }
 
 /// A stream that can be made. While it is there what is sent stays as it is, too.
@@ -63,8 +66,12 @@ pub struct Sending {
     pub(crate) begin: Begin,
     pub(crate) list: Vec<u8>,
     pub(crate) from: Resume,
+    pub(crate) os: Arc<Objset>,
+    /// Lists of what is left out, and of what was left out of what the other side has.
+    pub(crate) redaction: [Option<ObjectId>; 2],
     estimate: u64,
     _held: Held,
+    _lists: Vec<Kept>,
 }
 
 impl Sending {
@@ -94,13 +101,16 @@ pub(crate) async fn features_of(dsl: &DslPool, object: ObjectId) -> Result<BTree
 
 async fn since(dsl: &DslPool, name: &str, to: &DslDatasetPhys) -> Result<Since> {
     if name.contains('#') {
-        return crate::bookmarks::since(dsl, name, to).await;
+        return bookmarks::since(dsl, name, to).await;
     }
     let found = named_snapshot::find(dsl, name).await?;
     let found = found.ok_or_else(|| missing(name))?;
     let from = SnapshotBonus::load(&dsl.mos, found.object).await?.phys;
     match is_before(dsl, (from.dir_obj, from.creation_txg), to).await? {
-        Some(of_origin) => Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin }),
+        Some(of_origin) => {
+            let redacted = redacted::snapshots_of(dsl, found.object).await?;
+            Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin, redaction: None, redacted })
+        }
         None => Err(not_earlier()),
     }
 }
@@ -134,6 +144,8 @@ async fn stream_features(
     add(flags.compressed && used.contains(&Feature::ZstdCompress), StreamFeatures::ZSTD);
     add(request.resume.is_some(), StreamFeatures::RESUMING);
     add(used.contains(&Feature::LargeDnode), StreamFeatures::LARGE_DNODE);
+    let redacted = request.redact.is_some() || used.contains(&Feature::RedactedDatasets);
+    add(redacted, StreamFeatures::REDACTED);
     Ok(features)
 }
 
@@ -170,7 +182,7 @@ fn estimate(space: SpaceChange, record_size: u64, compressed: bool) -> u64 {
 }
 
 /// Space referenced by the snapshot of this guid of the same data set; nothing when it is gone.
-async fn space_of(dsl: &DslPool, head: &Dataset, since: Since) -> Result<SpaceChange> {
+async fn space_of(dsl: &DslPool, head: &Dataset, since: &Since) -> Result<SpaceChange> {
     for (_, bonus) in named_snapshot::in_order(dsl, head).await? {
         if bonus.phys.guid == since.guid {
             let mut own = space_since(dsl, &bonus.phys, None).await?;
@@ -214,6 +226,47 @@ impl DslPool {
         Ok(None)
     }
 
+    /// The list that comes with the first record: where it goes on, and for the sake of which snapshots blocks are left
+    /// out, of it and of what it builds on (`dmu_send_impl`).
+    async fn begin_list(
+        &self,
+        to: &Source,
+        since: &Since,
+        redact: Option<ObjectId>,
+        resume: Option<Resume>,
+    ) -> Result<Vec<u8>> {
+        let mut list = NvList::new();
+        let snaps_of = async |list: Option<ObjectId>| match list {
+            Some(list) => {
+                let head = redaction_list::load(&self.mos, list).await?;
+                match head.is_complete() {
+                    true => Ok(Some(head.snaps)),
+                    false => Err(PoolError::invalid("the redaction bookmark is not complete")),
+                }
+            }
+            None => Ok(None),
+        };
+        let own = match snaps_of(redact).await? {
+            Some(snaps) => Some(snaps),
+            None => redacted::snapshots_of(self, to.object).await?,
+        };
+        let from = snaps_of(since.redaction).await?.or_else(|| since.redacted.clone());
+        for (name, snaps) in [(redacted::SNAPS, own), (redacted::FROM_SNAPS, from)] {
+            if let Some(snaps) = snaps {
+                list.add(name, Value::Uint64Array(snaps.iter().map(|guid| guid.0).collect()));
+            }
+        }
+        if let Some(from) = resume {
+            list.add_u64("resume_object", from.object.0).add_u64("resume_offset", from.offset);
+        }
+        if list.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut packed = list.encode_xdr();
+        packed.resize(packed.len().next_multiple_of(8), 0);
+        Ok(packed)
+    }
+
     /// Whether that can be sent, and all it takes.
     ///
     /// # Errors
@@ -229,16 +282,12 @@ impl DslPool {
         };
         let os = self.open_for_reading(to.object, &to.phys, &to.head).await?;
         let features = stream_features(self, &os, to.object, request).await?;
-        let list = match request.resume {
-            Some(from) => {
-                let mut list = NvList::new();
-                list.add_u64("resume_object", from.object.0).add_u64("resume_offset", from.offset);
-                let mut packed = list.encode_xdr();
-                packed.resize(packed.len().next_multiple_of(8), 0);
-                packed
-            }
-            None => Vec::new(),
+        let redact = match &request.redact {
+            Some(name) => Some(bookmarks::redaction_of(self, name, to.guid).await?),
+            None => None,
         };
+        let redaction = [redact, since.redaction];
+        let list = self.begin_list(&to, &since, redact, request.resume).await?;
         let mut flags = begin_flags::FREE_RECORDS | begin_flags::SPILL_BLOCK;
         // What a receive fills is a clone only until it is finished.
         let own = |since: &String| since.split(['@', '#']).next() == Some(&request.snapshot);
@@ -246,7 +295,7 @@ impl DslPool {
         flags |= if since.of_origin && !is_own { begin_flags::CLONE } else { 0 };
         flags |= if to.phys.flags & dataset_flags::CI_DATASET != 0 { begin_flags::CI_DATA } else { 0 };
         let before = match request.since {
-            Some(_) => Some((since.txg, space_of(self, &to.head, since).await?)),
+            Some(_) => Some((since.txg, space_of(self, &to.head, &since).await?)),
             None => None,
         };
         let space = space_since(self, &to.phys, before).await?;
@@ -269,6 +318,9 @@ impl DslPool {
             from: request.resume.unwrap_or_default(),
             estimate: estimate(space, number(&to.head.dir, "recordsize"), request.flags.compressed),
             is_partial: request.saved,
+            os,
+            _lists: redaction.iter().flatten().map(|list| self.in_use.keep(*list)).collect(),
+            redaction,
             phys: to.phys,
             _held: to.held,
         })

@@ -10,12 +10,16 @@ use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 
 /// What the other side has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Since {
     pub(crate) guid: Guid,
     pub(crate) txg: Txg,
     /// Whether it belongs to the data set from which the one that is sent was cloned.
     pub(crate) of_origin: bool,
+    /// Of a redaction bookmark: what was left out of the stream that the other side has.
+    pub(crate) redaction: Option<ObjectId>,
+    /// Of a snapshot from which blocks were left out: for the sake of which.
+    pub(crate) redacted: Option<Vec<Guid>>,
 }
 
 /// The refusal of what is no earlier snapshot.

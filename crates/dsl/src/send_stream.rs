@@ -19,7 +19,9 @@ use tokio::task::JoinHandle;
 
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
+use crate::redaction_list::Entries;
 use crate::send::Sending;
+use crate::send_redaction::{Item, Lists, Merge};
 use crate::stream_ends::StreamSink;
 
 /// Bytes handed on at a time.
@@ -32,13 +34,13 @@ const AHEAD_CHANGES: usize = 256;
 const OLD_BLOCK_MAX: usize = 128 << 10;
 
 /// Hands changes to the one who makes records of them.
-struct Hand(mpsc::Sender<Change>);
+struct Hand(mpsc::Sender<Item>);
 
 impl ChangeVisitor for Hand {
     fn change(&self, change: Change) -> BoxFuture<'_, platter_zio::Result<()>> {
         async move {
             let gone = |_| ZioError::Io("nobody takes the stream any more".into());
-            self.0.send(change).await.map_err(gone)
+            self.0.send(Item::Change(change)).await.map_err(gone)
         }
         .boxed()
     }
@@ -53,7 +55,7 @@ struct Contents {
 
 /// A change on its way, with the block that is read for it.
 struct Waiting {
-    change: Change,
+    item: Item,
     read: Option<Reading>,
     bytes: u64,
 }
@@ -82,6 +84,7 @@ impl Reading {
 enum Pending {
     Nothing,
     Free(Free),
+    Redact(Free),
     Objects(FreeObjects),
 }
 
@@ -102,11 +105,7 @@ impl DslPool {
     /// Damaged blocks; what the sink says.
     pub async fn send(self: &Arc<Self>, sending: &Sending, sink: &mut dyn StreamSink) -> Result<u64> {
         let (hand, changed) = mpsc::channel(AHEAD_CHANGES);
-        let store: Arc<dyn BlockStore> = Arc::new(self.store.clone());
-        let walk = async {
-            let hand = Hand(hand);
-            changes(&store, sending.objset, &sending.phys.bp, sending.since, sending.from, &hand).await
-        };
+        let walk = self.walk(sending, hand);
         let mut sender = Sender {
             dsl: self,
             sending,
@@ -133,6 +132,30 @@ impl DslPool {
     }
 }
 
+impl DslPool {
+    /// Finds what is to be sent.
+    async fn walk(&self, sending: &Sending, to: mpsc::Sender<Item>) -> Result<()> {
+        let store: Arc<dyn BlockStore> = Arc::new(self.store.clone());
+        let (objset, root, since, from) = (sending.objset, &sending.phys.bp, sending.since, sending.from);
+        let [now, then] = sending.redaction;
+        if now.is_none() && then.is_none() {
+            return Ok(changes(&store, objset, root, since, from, &Hand(to)).await?);
+        }
+        let entries = async |list: Option<ObjectId>| match list {
+            Some(list) => Entries::of(&self.mos, list).await.map(Some),
+            None => Ok(None),
+        };
+        let lists = Lists { now: entries(now).await?, then: entries(then).await? };
+        let first = match sending.os.dnode(from.object).await {
+            Ok(dnode) => from.offset / u64::from(dnode.block_size()),
+            Err(_) => 0,
+        };
+        let merge = Merge::new(to, sending.os.clone(), lists, (from.object.0, first)).await?;
+        changes(&store, objset, root, since, from, &merge).await?;
+        Ok(merge.finish().await?)
+    }
+}
+
 impl Sender<'_> {
     fn has(&self, feature: StreamFeatures) -> bool {
         self.sending.begin.features.has(feature)
@@ -143,12 +166,12 @@ impl Sender<'_> {
     }
 
     /// Sends what comes, and has it read meanwhile.
-    async fn take_all(&mut self, mut changed: mpsc::Receiver<Change>) -> Result<()> {
+    async fn take_all(&mut self, mut changed: mpsc::Receiver<Item>) -> Result<()> {
         let (mut waiting, mut bytes): (VecDeque<Waiting>, u64) = (VecDeque::new(), 0);
         loop {
             while bytes < AHEAD_BYTES && waiting.len() < AHEAD_CHANGES {
-                let Ok(change) = changed.try_recv() else { break };
-                let next = self.begin_reading(change);
+                let Ok(item) = changed.try_recv() else { break };
+                let next = self.begin_reading(item);
                 bytes += next.bytes;
                 waiting.push_back(next);
             }
@@ -158,7 +181,7 @@ impl Sender<'_> {
                     next
                 }
                 None => match changed.recv().await {
-                    Some(change) => self.begin_reading(change),
+                    Some(item) => self.begin_reading(item),
                     None => return Ok(()),
                 },
             };
@@ -187,14 +210,16 @@ impl Sender<'_> {
             && (kind != Compression::ZSTD || self.has(StreamFeatures::ZSTD))
     }
 
-    fn begin_reading(&self, change: Change) -> Waiting {
-        let (object, blkid, bp) = match &change {
-            Change::Data { object, blkid, bp, .. } if !self.is_sent_embedded(bp) => (*object, *blkid, *bp),
-            Change::Spill(object, bp) => (*object, SPILL_BLOCK, *bp),
-            _ => return Waiting { change, read: None, bytes: 0 },
+    fn begin_reading(&self, item: Item) -> Waiting {
+        let (object, blkid, bp) = match &item {
+            Item::Change(Change::Data { object, blkid, bp, .. }) if !self.is_sent_embedded(bp) => {
+                (*object, *blkid, *bp)
+            }
+            Item::Change(Change::Spill(object, bp)) => (*object, SPILL_BLOCK, *bp),
+            _ => return Waiting { item, read: None, bytes: 0 },
         };
         let read = self.read(object, blkid, bp);
-        Waiting { change, read: Some(read), bytes: bp.lsize() }
+        Waiting { item, read: Some(read), bytes: bp.lsize() }
     }
 
     fn read(&self, object: ObjectId, blkid: u64, bp: BlkPtr) -> Reading {
@@ -211,7 +236,11 @@ impl Sender<'_> {
     }
 
     async fn send_change(&mut self, next: Waiting) -> Result<()> {
-        match (next.change, next.read) {
+        let change = match next.item {
+            Item::Change(change) => change,
+            Item::Redacted(object, offset, length) => return self.redacted(object, offset, length).await,
+        };
+        match (change, next.read) {
             (Change::Object(object, dnode), _) => self.object(object, &dnode).await,
             (Change::NoObjects(first, count), _) => self.no_objects(first, count).await,
             (Change::Data { object, dnode, blkid, bp }, Some(read)) => {
@@ -250,6 +279,7 @@ impl Sender<'_> {
         match std::mem::replace(&mut self.pending, Pending::Nothing) {
             Pending::Nothing => Ok(()),
             Pending::Free(free) => self.record(&Record::Free(free), &[]).await,
+            Pending::Redact(free) => self.record(&Record::Redact(free), &[]).await,
             Pending::Objects(free) => self.record(&Record::FreeObjects(free), &[]).await,
         }
     }
@@ -268,6 +298,19 @@ impl Sender<'_> {
             return self.record(&Record::Free(free), &[]).await;
         }
         self.pending = Pending::Free(free);
+        Ok(())
+    }
+
+    async fn redacted(&mut self, object: ObjectId, offset: u64, length: u64) -> Result<()> {
+        if let Pending::Redact(free) = &mut self.pending
+            && free.object == object
+            && free.offset.checked_add(free.length) == Some(offset)
+        {
+            free.length = free.length.saturating_add(length);
+            return Ok(());
+        }
+        self.flush().await?;
+        self.pending = Pending::Redact(Free { object, offset, length, to_guid: self.to_guid() });
         Ok(())
     }
 

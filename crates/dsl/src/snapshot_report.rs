@@ -7,6 +7,7 @@ use platter_api::properties::{NATIVES, is_user};
 use platter_api::report::{DatasetKind, DatasetReport, Properties, Property, PropertySource, PropertyValue};
 use platter_dmu::zap::Zap;
 use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::features::Feature;
 
 use crate::dataset::Dataset;
 use crate::dataset_report::{contents_of, default, ratio, shown, with_contents};
@@ -17,7 +18,7 @@ use crate::named_snapshot::in_order;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::stored_property::StoredProperty;
-use crate::{holds, snapshot_properties};
+use crate::{holds, redacted, snapshot_properties};
 
 /// Bytes written since the snapshot before it (`dsl_get_written`); `None` when there is none.
 async fn written(dsl: &DslPool, bonus: &SnapshotBonus) -> Result<Option<u64>> {
@@ -66,6 +67,11 @@ async fn statistics(dsl: &DslPool, bonus: &SnapshotBonus, properties: &mut Prope
     ];
     for (name, number) in numbers {
         put(name, PropertyValue::Number(number));
+    }
+    if dsl.features.is_active(Feature::RedactedDatasets)
+        && let Some(snaps) = redacted::snapshots_of(dsl, bonus.snapshot().object).await?
+    {
+        put("redact_snaps", PropertyValue::Text(redacted::shown(&snaps)));
     }
     if let Some(written) = written(dsl, bonus).await? {
         put("written", PropertyValue::Number(written));

@@ -292,6 +292,9 @@ impl DslPool {
         if self.in_use.has(dataset.object) && !self.read_only {
             return Err(PoolError::Busy("dataset is busy".into()));
         }
+        if dataset.features.lock().contains(&Feature::RedactedDatasets) {
+            return Err(PoolError::invalid("blocks were left out of it: it was received redacted"));
+        }
         let mut users = dataset.users.clone().lock_owned().await;
         // It may have gone meanwhile.
         if !self.find(name).is_ok_and(|found| Arc::ptr_eq(&found, &dataset)) {

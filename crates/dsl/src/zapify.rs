@@ -4,7 +4,7 @@
 use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
-use platter_dmu::zap::Zap;
+use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Result, Tx};
 use platter_ondisk::{ObjectId, ObjectType};
 
@@ -19,11 +19,26 @@ pub const EXTENSIBLE_DATASET: Feature = Feature::ExtensibleDataset;
 /// # Errors
 /// Out of space, device errors.
 pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, feature: Feature) -> Result<()> {
+    activate_with(dsl, tx, dataset, feature, vec![0]).await
+}
+
+/// As [`activate`], for a feature whose entry has a value (`ZFEATURE_TYPE_UINT64_ARRAY`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn activate_with(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    feature: Feature,
+    integers: Vec<u64>,
+) -> Result<()> {
     if dataset.features.lock().contains(&feature) || !dsl.features.is_enabled(feature) {
         return Ok(());
     }
     dsl.features.adjust(tx, feature, 1).await?;
-    ensure(dsl, tx, dataset).await?.put_u64(tx, feature.guid().as_bytes(), 0).await?;
+    let zap = ensure(dsl, tx, dataset).await?;
+    zap.put(tx, feature.guid().as_bytes(), &ZapValue { integer_size: 8, integers }).await?;
     dataset.features.lock().insert(feature);
     dsl.dirty_config();
     Ok(())

@@ -53,3 +53,10 @@ pub struct Begin {
     /// Length of the list that follows, in bytes; 0 for none.
     pub list_length: u32,
 }
+
+impl Begin {
+    /// Whether it is of a file system.
+    pub fn is_filesystem(&self) -> bool {
+        self.objset_type == ObjsetType::ZFS
+    }
+}

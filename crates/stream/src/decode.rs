@@ -86,7 +86,8 @@ pub(crate) fn record(fields: &Fields<'_>, features: StreamFeatures) -> Result<Re
         kind::SPILL => spill(fields).map(Record::Spill),
         kind::WRITE_EMBEDDED => embedded(fields, features).map(Record::WriteEmbedded),
         kind::OBJECT_RANGE => Err(StreamError::Unsupported("stream is encrypted (raw)".into())),
-        kind::REDACT => Err(StreamError::Unsupported("stream is redacted".into())),
+        kind::REDACT if features.has(StreamFeatures::REDACTED) => free(fields).map(Record::Redact),
+        kind::REDACT => refuse("something is left out of a stream that is whole"),
         other => refuse(format!("record type {other}")),
     }
 }

@@ -5,7 +5,7 @@ use platter_ondisk::Guid;
 
 use crate::begin::{Begin, HeaderKind, NAME_SIZE};
 use crate::fields::FieldsMut;
-use crate::record::{Embedded, MAGIC, ObjectRecord, RECORD_SIZE, Record, Spill, Write, kind};
+use crate::record::{Embedded, Free, MAGIC, ObjectRecord, RECORD_SIZE, Record, Spill, Write, kind};
 
 /// The record, all zeros where the running checksum goes. `stream` is the guid for the END record.
 pub(crate) fn encode(record: &Record, stream: Guid, order: Endian) -> [u8; RECORD_SIZE] {
@@ -25,12 +25,8 @@ pub(crate) fn encode(record: &Record, stream: Guid, order: Endian) -> [u8; RECOR
             kind::FREE_OBJECTS
         }
         Record::Write(write) => encode_write(write, &mut fields),
-        Record::Free(free) => {
-            for (at, value) in [(0, free.object.0), (8, free.offset), (16, free.length), (24, free.to_guid.0)] {
-                fields.u64(at, value);
-            }
-            kind::FREE
-        }
+        Record::Free(free) => encode_free(free, kind::FREE, &mut fields),
+        Record::Redact(free) => encode_free(free, kind::REDACT, &mut fields),
         Record::Spill(spill) => encode_spill(spill, &mut fields),
         Record::WriteEmbedded(embedded) => encode_embedded(embedded, &mut fields),
         Record::End(sum) => {
@@ -57,6 +53,13 @@ fn encode_begin(begin: &Begin, fields: &mut FieldsMut<'_>) {
     fields.u64(40, begin.from_guid.0);
     let name = begin.to_name.as_bytes();
     fields.put(48, &name[..name.len().min(NAME_SIZE - 1)]);
+}
+
+fn encode_free(free: &Free, kind: u32, fields: &mut FieldsMut<'_>) -> u32 {
+    for (at, value) in [(0, free.object.0), (8, free.offset), (16, free.length), (24, free.to_guid.0)] {
+        fields.u64(at, value);
+    }
+    kind
 }
 
 fn encode_object(object: &ObjectRecord, fields: &mut FieldsMut<'_>) -> u32 {

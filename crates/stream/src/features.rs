@@ -45,6 +45,7 @@ impl StreamFeatures {
             | Self::LZ4.0
             | Self::LARGE_BLOCKS.0
             | Self::RESUMING.0
+            | Self::REDACTED.0
             | Self::COMPRESSED.0
             | Self::LARGE_DNODE.0
             | Self::ZSTD.0

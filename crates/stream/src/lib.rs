@@ -11,10 +11,11 @@
 //!
 //! # Where to start
 //! `record` has the kinds of records, `decode` what is checked of them, `parser` the order of a stream; `token` is
-//! where a broken receive goes on.
+//! where a broken receive goes on; `contents` which files there are.
 #![forbid(unsafe_code)]
 
 mod begin;
+pub mod contents;
 mod decode;
 mod encode;
 mod error;
@@ -23,6 +24,7 @@ mod fields;
 mod framer;
 mod parser;
 mod record;
+mod resume_point;
 mod running_sum;
 mod token;
 
@@ -31,8 +33,10 @@ pub use error::StreamError;
 pub use features::StreamFeatures;
 pub use framer::Framer;
 pub use parser::{Header, Parser};
+pub use platter_ondisk::ObjectId;
 pub use record::{
     Embedded, Free, FreeObjects, OBJECT_END, ObjectRecord, RECORD_SIZE, Record, Spill, Write, object_flags, spill_flags,
 };
+pub use resume_point::ResumePoint;
 pub use running_sum::RunningSum;
 pub use token::ResumeToken;

@@ -36,6 +36,8 @@ pub enum Record {
     Free(Free),
     /// A spill block, which follows.
     Spill(Spill),
+    /// Bytes that are left out on purpose.
+    Redact(Free),
     /// A block that was in its pointer; what was there follows.
     WriteEmbedded(Embedded),
     /// The last; the checksum of all before it.
@@ -85,7 +87,7 @@ pub struct FreeObjects {
     pub to_guid: Guid,
 }
 
-/// `struct drr_free`.
+/// `struct drr_free`, and `struct drr_redact`, which is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Free {
     /// The object.
@@ -198,7 +200,7 @@ impl Record {
             Self::Write(write) => write.payload_size(),
             Self::Spill(spill) => spill.length,
             Self::WriteEmbedded(embedded) => u64::from(embedded.payload_size).next_multiple_of(8),
-            Self::FreeObjects(_) | Self::Free(_) | Self::End(_) => 0,
+            Self::FreeObjects(_) | Self::Free(_) | Self::Redact(_) | Self::End(_) => 0,
         }
     }
 }

@@ -6,13 +6,17 @@
 //! the checksum the first word of the Fletcher-4 of the compressed bytes.
 
 use platter_checksum::fletcher_4;
-use platter_nvlist::NvList;
+use platter_nvlist::{NvList, Value};
 use platter_ondisk::{Compression, Guid, ObjectId};
 
 use crate::error::StreamError;
 
 /// Largest list in a token, in bytes: a name and a few numbers.
 const LIST_MAX: usize = 1 << 20;
+
+/// Names of lists of snapshots in a token.
+const REDACTED: &str = "redact_snaps";
+const FROM_REDACTED: &str = "book_redact_snaps";
 
 /// What a token says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +41,10 @@ pub struct ResumeToken {
     pub compressed: bool,
     /// Whether encrypted blocks are sent as they are.
     pub raw: bool,
+    /// For the sake of which snapshots blocks are left out; none of a stream that is whole.
+    pub redacted: Option<Vec<Guid>>,
+    /// The same of the bookmark on which it builds.
+    pub from_redacted: Option<Vec<Guid>>,
 }
 
 impl ResumeToken {
@@ -57,6 +65,11 @@ impl ResumeToken {
         flags.iter().filter(|(_, set)| *set).for_each(|(name, _)| {
             list.add_flag(*name);
         });
+        for (name, snaps) in [(REDACTED, &self.redacted), (FROM_REDACTED, &self.from_redacted)] {
+            if let Some(snaps) = snaps {
+                list.add(name, Value::Uint64Array(snaps.iter().map(|guid| guid.0).collect()));
+            }
+        }
         list
     }
 
@@ -65,6 +78,7 @@ impl ResumeToken {
             Some(number) => Ok(number),
             None => StreamError::malformed(format!("resume token is corrupt: no {name}")),
         };
+        let snaps = |name: &str| Some(list.get_u64_array(name)?.iter().map(|&guid| Guid(guid)).collect());
         Ok(Self {
             from_guid: list.get_u64("fromguid").filter(|&guid| guid != 0).map(Guid),
             object: ObjectId(number("object")?),
@@ -76,6 +90,8 @@ impl ResumeToken {
             embedded: list.contains("embedok"),
             compressed: list.contains("compressok"),
             raw: list.contains("rawok"),
+            redacted: snaps(REDACTED),
+            from_redacted: snaps(FROM_REDACTED),
         })
     }
 
@@ -146,6 +162,8 @@ mod tests {
             to_guid: Guid(u64::MAX),
             to_name: "tank/ü@a".into(),
             compressed: true,
+            redacted: Some(vec![Guid(3), Guid(u64::MAX)]),
+            from_redacted: Some(Vec::new()),
             ..ResumeToken::default()
         }
     }

@@ -101,6 +101,7 @@ pub const TABLE: &[Info] = &[
     info("encryptionroot", "ENCROOT", Kind::Text),
     info("keystatus", "KEYSTATUS", Kind::Word(11)),
     info("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Kind::Number),
+    info("redact_snaps", "RSNAPS", Kind::Text),
     info("snapshots_changed", "SNAPSHOTS_CHANGED", Kind::SnapshotsChanged),
     info("prefetch", "PREFETCH", Kind::Word(8)),
     info("volthreading", "VOLTHREAD", Kind::Word(3)),

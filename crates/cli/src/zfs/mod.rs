@@ -12,6 +12,7 @@ mod mount;
 mod project;
 mod property_help;
 mod receive;
+mod redact;
 mod rename;
 mod rewrite;
 mod select;
@@ -45,6 +46,7 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
         Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
+        Entry::command("redact", "\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n"),
         Entry::command("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
         Entry::command("clone", "\tclone [-p[p]u] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
         Entry::command("promote", "\tpromote <clone-filesystem>\n"),
@@ -142,19 +144,7 @@ pub static USAGE: Usage = Usage {
     footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
              For the property list, run: zfs set|get\n\n\
              For further help on a command or topic, run: zfs help [<topic>]\n",
-    later: &[
-        "program",
-        "share",
-        "unshare",
-        "load-key",
-        "unload-key",
-        "change-key",
-        "redact",
-        "jail",
-        "unjail",
-        "zone",
-        "unzone",
-    ],
+    later: &["program", "share", "unshare", "load-key", "unload-key", "change-key", "jail", "unjail", "zone", "unzone"],
 };
 
 /// Other names of commands.
@@ -201,6 +191,7 @@ fn find(name: &str) -> Option<Run> {
         "wait" => wait::run,
         "rewrite" => rewrite::run,
         "bookmark" => bookmark::run,
+        "redact" => redact::run,
         "send" => send::run,
         "receive" => receive::run,
         "hold" => snapshot::hold,

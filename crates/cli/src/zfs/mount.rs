@@ -12,7 +12,7 @@ use crate::session::{Done, Session, complain_all, usage};
 /// Runs `zfs mount`.
 pub fn mount(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: ":ajRlvo:Of", long: &[("json", "j")] }, words).map_err(usage)?;
-    // -l loads keys (an encrypted file system cannot be mounted and says so), -f is for redacted ones.
+    // -l loads keys (an encrypted file system cannot be mounted and says so).
     let recursive = parsed.has("R");
     let as_json = parsed.has("j");
     if as_json && !parsed.operands.is_empty() {
@@ -25,7 +25,8 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         }
         options.extend(list.split(',').map(str::to_owned));
     }
-    let call = MountRequest { options, recursive, overlay: parsed.has("O"), ..MountRequest::default() };
+    let (overlay, incomplete) = (parsed.has("O"), parsed.has("f"));
+    let call = MountRequest { options, recursive, overlay, incomplete, ..MountRequest::default() };
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, [_, ..]) => Err(usage("too many arguments")),
         (true, []) => mount_many(session, &[call], parsed.has("v")),

@@ -30,13 +30,11 @@ const GRAMMAR: Grammar = Grammar {
         ("backup", "b"),
         ("holds", "h"),
         ("exclude", "X"),
+        ("redact", "d"),
         ("saved", "S"),
         ("no-preserve-encryption", "U"),
     ],
 };
-
-/// Options that this version does not have, each with what it is for.
-const LATER: [(&str, &str); 1] = [("d", "it cannot send redacted streams yet")];
 
 /// What `zfs send` is asked for, and how it tells of it.
 struct Asked {
@@ -52,6 +50,12 @@ fn since(given: &str, target: &str) -> String {
     if given.starts_with(['@', '#']) { format!("{dataset}{given}") } else { given.to_owned() }
 }
 
+/// The full name of a redaction bookmark: of the data set that is sent, however it is given.
+fn redaction(given: &str, target: &str) -> String {
+    let dataset = target.split('@').next().unwrap_or_default();
+    format!("{dataset}#{}", given.rsplit('#').next().unwrap_or_default())
+}
+
 fn asked(words: &[String]) -> Result<Asked, Failure> {
     let parsed = parse(GRAMMAR, words).map_err(usage)?;
     let has = |name: &str| parsed.has(name);
@@ -62,12 +66,6 @@ fn asked(words: &[String]) -> Result<Asked, Failure> {
         );
     }
     check_operands(&parsed)?;
-    for (option, reason) in LATER {
-        if has(option) {
-            let version = env!("CARGO_PKG_VERSION");
-            return Err(refused(format!("zfs send -{option}: not supported by platter {version}: {reason}")));
-        }
-    }
     let raw = has("w");
     let target = parsed.operands.first().cloned().unwrap_or_default();
     let several = has("R") || has("I");
@@ -89,11 +87,12 @@ fn asked(words: &[String]) -> Result<Asked, Failure> {
     Ok(Asked {
         call: SendStream {
             since: given.map(|given| since(&given, &target)),
-            snapshot: target,
+            snapshot: target.clone(),
             saved: has("S"),
             large_blocks: has("L") || raw,
             embedded: has("e") || raw,
             compressed: has("c") || raw,
+            redact: parsed.last("d").map(|bookmark| redaction(bookmark, &target)),
             token: parsed.last("t").map(str::to_owned),
             package: (several || has("p") || has("b") || has("h")).then(|| package(&parsed)),
             descriptor: None,
@@ -153,6 +152,16 @@ fn check_operands(parsed: &Parsed) -> Result<(), Failure> {
         if !is_head {
             return Err(usage("saved send must specify the dataset with partially-received state"));
         }
+    }
+    if has("w") && has("d") {
+        return Err(refused("Error: raw sends may not be redacted."));
+    }
+    if has("d") && (has("R") || has("I")) {
+        return Err(refused("Error: multiple snapshots cannot be sent redacted."));
+    }
+    if has("d") && is_head && !has("t") {
+        let name = parsed.operands.first().map_or("", String::as_str);
+        return Err(refused(format!("warning: cannot send '{name}': cannot do a redacted send to a filesystem")));
     }
     if is_head && (has("R") || has("I")) {
         return Err(refused("Error: Unsupported flag with filesystem or bookmark."));

@@ -1,7 +1,7 @@
 //! Bookmarks.
 
 use platter_api::messages::{ErrorBody, Outcome};
-use platter_api::streams::{CreateBookmark, DestroyBookmark};
+use platter_api::streams::{CreateBookmark, DestroyBookmark, Redact};
 use platter_dsl::PoolError;
 
 use super::mounts::pool_of;
@@ -14,6 +14,20 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(&call.bookmark)).await;
         let what = format!("cannot create bookmark '{}'", call.bookmark);
         dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs redact`. It looks at all that changed since: no lock is held meanwhile.
+    pub async fn redact(&self, call: &Redact) -> Answer<Outcome> {
+        let (pool, dsl) = self.streaming(&call.snapshot)?;
+        if let Some(other) = call.others.iter().find(|other| pool_of(other) != pool_of(&call.snapshot)) {
+            let text = "potentially invalid redaction snapshot; full dataset names required";
+            tracing::debug!(other, "of another pool");
+            return Err(ErrorBody::new(text));
+        }
+        let made = dsl.redact(&call.snapshot, &call.bookmark, &call.others).await;
+        made.map_err(|error| ErrorBody::new(error.to_string()))?;
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
     }

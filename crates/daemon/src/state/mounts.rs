@@ -333,6 +333,10 @@ impl Daemon {
         if mount_plan::is_unfinished(report) {
             return refuse("mountpoint or dataset is busy", None);
         }
+        if mount_plan::is_redacted(report) && !how.incomplete {
+            let reason = "Dataset is not complete, was created by receiving a redacted zfs send stream.";
+            return refuse(reason, None);
+        }
         if mount_plan::is_locked(report) {
             return refuse("encryption key not loaded", Some("this version cannot load keys yet"));
         }
@@ -374,6 +378,7 @@ impl Daemon {
         let how = HowToMount {
             options: call.options.clone(),
             overlay: call.overlay,
+            incomplete: call.incomplete,
             is_at_given_place: call.at.is_some(),
             ..HowToMount::default()
         };

@@ -64,8 +64,23 @@ impl Daemon {
             let exists = dsl.snapshot(&token.to_name).await.is_ok();
             return Err(what(if exists { other } else { gone }));
         };
+        let cannot = |error: PoolError| what(error.to_string());
+        let mut redact = None;
+        if let Some(snaps) = &token.redacted
+            && !dsl.is_redacted(&snapshot).await.map_err(cannot)?
+        {
+            let name = snapshot.split('@').next().unwrap_or_default();
+            let found = dsl.redaction_bookmark(name, token.to_guid, snaps).await.map_err(cannot)?;
+            redact = Some(found.ok_or_else(|| what("the redaction bookmark used in the initial send is gone".into()))?);
+        }
+        let mut since = None;
+        if let (Some(guid), Some(snaps)) = (token.from_guid, &token.from_redacted) {
+            let name = snapshot.split('@').next().unwrap_or_default();
+            since = dsl.redaction_bookmark(name, guid, snaps).await.map_err(cannot)?;
+        }
         let since = match token.from_guid {
             None => None,
+            Some(_) if since.is_some() => since,
             Some(guid) => {
                 let mut found = dsl.snapshot_by_guid(dataset, guid).await.map_err(|error| what(error.to_string()))?;
                 if found.is_none() {
@@ -84,7 +99,7 @@ impl Daemon {
             ..SendStream::default()
         };
         let resume = Some(platter_dsl::send::Resume { object: token.object, offset: token.offset });
-        Ok((call, SendRequest { snapshot, since, resume, ..SendRequest::default() }))
+        Ok((call, SendRequest { snapshot, since, resume, redact, ..SendRequest::default() }))
     }
 
     /// What a receive that was broken off has left in a data set, as it would be sent.
@@ -124,7 +139,7 @@ impl Daemon {
         let (asked, mut request) = match &call.token {
             Some(token) => self.resumed(token).await?,
             None if call.saved => self.saved(call).await?,
-            None => (call.clone(), SendRequest::default()),
+            None => (call.clone(), SendRequest { redact: call.redact.clone(), ..SendRequest::default() }),
         };
         request.snapshot.clone_from(&asked.snapshot);
         request.since.clone_from(&asked.since);
@@ -213,8 +228,14 @@ impl Daemon {
         let flags = SendFlags { large_blocks: call.large_blocks, embedded: call.embedded, compressed: call.compressed };
         let (mut sendings, mut parts) = (Vec::new(), Vec::new());
         for Part { snapshot, since } in found.parts.clone() {
-            let request =
-                SendRequest { snapshot: snapshot.clone(), since: since.clone(), flags, ..SendRequest::default() };
+            let redact = call.redact.clone();
+            let request = SendRequest {
+                snapshot: snapshot.clone(),
+                since: since.clone(),
+                flags,
+                redact,
+                ..SendRequest::default()
+            };
             let sending = prepare(&dsl, &request).await?;
             parts.push((snapshot, since, sending.estimate()));
             sendings.push(sending);

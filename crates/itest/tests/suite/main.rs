@@ -38,6 +38,7 @@ mod pool_commands;
 mod pool_state;
 mod properties;
 mod readme;
+mod redacted;
 mod reference_pools;
 mod replace;
 mod replicate;

@@ -381,3 +381,92 @@ fn a_stream_heals_only_its_own_snapshot() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
+
+/// Streams in files that are not what they should be.
+fn cut_and_damaged(lab: &Lab) {
+    // Where it was cut is where a receive would go on.
+    let stream = sent(lab, "-Lec tank/fs@a", "stream");
+    let bytes = fs::read(&stream).unwrap();
+    let part = lab.tmp().join("part");
+    for cut in cuts(&bytes, 12, 5) {
+        fs::write(&part, &bytes[..cut]).unwrap();
+        receive(lab, "-s tank/part", &part).refused();
+        let token = value(lab, "receive_resume_token", "tank/part");
+        assert_eq!(lab.platter(["stream", "token", part.to_str().unwrap()]).ok().stdout.trim_end(), token, "{cut}");
+        lab.platter(["stream", "ls", part.to_str().unwrap()]).refused().says("incomplete stream");
+        lab.zfs("receive -A tank/part").ok();
+    }
+    // What is damaged, or is none, says so and nothing else happens.
+    let pieces = stream::pieces(&bytes);
+    let mut random = data::Rng::new(41);
+    for _ in 0..60 {
+        fs::write(&part, deceiving(&bytes, &pieces, &mut random)).unwrap();
+        for words in [vec!["ls"], vec!["token"], vec!["cat", "folder1/big"]] {
+            let mut all = vec!["stream", words[0], part.to_str().unwrap()];
+            all.extend(&words[1..]);
+            let run = lab.platter(&all);
+            assert!(run.code < 3 && !run.stderr.contains("panicked"), "{}", run.stderr);
+        }
+    }
+    fs::write(&part, data::random(1, 3000)).unwrap();
+    for action in ["ls", "token"] {
+        lab.platter(["stream", action, part.to_str().unwrap()]).refused().says("bad magic number");
+        lab.platter(["stream", action, "/dev/null"]).refused().says("there is no stream in it");
+        lab.platter(["stream", action, "/no/such"]).refused().says("cannot read '/no/such'");
+    }
+}
+
+#[test]
+fn files_are_read_out_of_a_stream_in_a_file() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("-O atime=off", "tank", "d0");
+    let mount = lab.create_fs("-o compression=lz4 -o recordsize=16k -o xattr=sa -o acltype=posix", "tank/fs");
+    fill(&mount, 1);
+    decorate(&lab, &mount, 1);
+    fs::create_dir_all(mount.join("a/b/c/d")).unwrap();
+    fs::write(mount.join("a/b/c/d/deep"), "deep").unwrap();
+    fs::write(mount.join("tiny"), "x".repeat(90)).unwrap();
+    lab.zfs("snapshot tank/fs@a").ok();
+    let tree = Tree::of(&mount);
+    let mut expected: Vec<String> = tree
+        .0
+        .iter()
+        .filter(|(name, _)| *name != ".")
+        .map(
+            |(name, entry)| {
+                if entry.kind == platter_itest::tree::Kind::Dir { format!("{name}/") } else { name.clone() }
+            },
+        )
+        .collect();
+    expected.sort();
+    for flags in ["", "-Lec", "-p"] {
+        let stream = sent(&lab, &format!("{flags} tank/fs@a"), "stream");
+        let file = stream.to_str().unwrap();
+        let listed = lab.platter(["stream", "ls", file]).ok().stdout;
+        let mut listed: Vec<String> = listed.lines().map(str::to_owned).collect();
+        listed.sort();
+        assert_eq!(listed, expected, "{flags}");
+        let below = lab.platter(["stream", "ls", file, "a/b"]).ok().stdout;
+        assert_eq!(below, "a/b/c/\na/b/c/d/\na/b/c/d/deep\n");
+        for name in ["folder1/big", "sparse1", "small1-7", "a/b/c/d/deep", "/tiny", "folder1/empty"] {
+            let script = format!(
+                "{} stream cat {file} {name} | cmp - {}",
+                binary().display(),
+                mount.join(name.trim_start_matches('/')).display()
+            );
+            lab.run("sh", ["-c", &script]).ok();
+        }
+        lab.platter(["stream", "cat", file, "no/such"]).refused().says("there is no 'no/such' in it");
+        lab.platter(["stream", "cat", file, "a/b"]).refused().says("is no regular file");
+        assert_eq!(lab.platter(["stream", "token", file]).ok().stdout, "-\n");
+    }
+    cut_and_damaged(&lab);
+    lab.zfs("snapshot tank/fs@b").ok();
+    let more = sent(&lab, "-i @a tank/fs@b", "more");
+    lab.platter(["stream", "ls", more.to_str().unwrap()]).refused().says("it is incremental");
+    lab.zfs("create -s -V 1M tank/volume").ok();
+    lab.zfs("snapshot tank/volume@a").ok();
+    let volume = sent(&lab, "tank/volume@a", "volume");
+    lab.platter(["stream", "ls", volume.to_str().unwrap()]).refused().says("it is of a volume");
+}
