@@ -79,6 +79,7 @@ impl Peer {
             return None;
         }
         *own += 1;
+        assert!(*own <= WORK_OF_USER_MAX && all < WORK_MAX, "what is done for guests is bounded");
         drop(guests);
         self.connection.working.fetch_add(1, Ordering::Relaxed);
         // Others may look meanwhile.

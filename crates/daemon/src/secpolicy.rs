@@ -93,6 +93,7 @@ pub fn of_property(property: &str, place: &Place) -> Vec<Need> {
         // One that there is not is nobody's.
         return vec![need(delegation::canonical(property).unwrap_or(property), place)];
     }
+    assert!(*place != Place::Nowhere, "a property is something's");
     let mut needs = vec![need("userprop", place)];
     if property.starts_with(OWN_PROPERTIES) {
         // What is below takes it over, and the daemon does by it what is asked for there.

@@ -56,7 +56,8 @@ mod tests {
         let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
         let mut own: Vec<u32> = line.split_whitespace().map(|group| group.parse().unwrap()).collect();
         let mut told = groups(one.as_fd()).unwrap();
-        (own.sort_unstable(), told.sort_unstable());
+        own.sort_unstable();
+        told.sort_unstable();
         assert_eq!(told, own);
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(groups(file.as_fd()).is_err());

@@ -37,7 +37,7 @@ impl Asker {
     }
 }
 
-fn of<'a>(granted: &'a Granted, grantee: Grantee, of_sets: bool) -> Option<&'a BTreeSet<String>> {
+fn of(granted: &Granted, grantee: Grantee, of_sets: bool) -> Option<&BTreeSet<String>> {
     granted.get(&PermissionKey { grantee, of_sets })
 }
 
@@ -102,6 +102,8 @@ pub fn at_creation<'a>(line: impl IntoIterator<Item = &'a Granted>, uid: u32) ->
             }
         }
     }
+    let is_his = |grantee: &Grantee| *grantee == Grantee::User(u64::from(uid), Reach::Local);
+    assert!(made.keys().all(|key| is_his(&key.grantee)), "nobody else gets anything by it");
     made
 }
 

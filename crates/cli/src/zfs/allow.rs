@@ -5,12 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use platter_api::delegation::{Allow, ByKey, GetPermissions, PERMISSIONS, Unallow, property_permissions};
 use platter_api::messages::Whose;
 
-use super::USAGE;
 use super::select::openable;
 use crate::getopt::{Grammar, parse};
 use crate::ids;
 use crate::out::out;
 use crate::session::{Done, Failure, Session, complain_all, usage};
+
+/// Usage of `zfs allow`.
+pub const ALLOW: &str = "\tallow <filesystem|volume>\n\
+     \tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\
+     \t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\
+     \tallow -c <perm|@setname>[,...] <filesystem|volume>\n\
+     \tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n";
+
+/// Usage of `zfs unallow`.
+pub const UNALLOW: &str = "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\
+     \t    [<perm|@setname>[,...]] <filesystem|volume>\n\
+     \tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\
+     \tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\
+     \tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n";
 
 /// Width of the line above what a data set allows.
 const WIDTH: usize = 70;
@@ -169,7 +182,7 @@ fn revoked(names: Vec<(Key, Option<Vec<String>>)>) -> BTreeMap<String, Option<BT
 pub fn allow(session: &mut Session, words: &[String]) -> Done {
     let command = session.command_line.clone();
     match wanted(words, false)? {
-        Wanted::Help => help("allow"),
+        Wanted::Help => help(ALLOW),
         Wanted::Shown(name) => {
             openable(&name)?;
             let found = session.ask(GetPermissions { name })?;
@@ -189,7 +202,7 @@ pub fn allow(session: &mut Session, words: &[String]) -> Done {
 pub fn unallow(session: &mut Session, words: &[String]) -> Done {
     let command = session.command_line.clone();
     match wanted(words, true)? {
-        Wanted::Help | Wanted::Shown(_) => help("unallow"),
+        Wanted::Help | Wanted::Shown(_) => help(UNALLOW),
         Wanted::Changed { name, names, recursive } => {
             openable(&name)?;
             let call = Unallow { name, revoked: revoked(names), recursive, command };
@@ -199,8 +212,8 @@ pub fn unallow(session: &mut Session, words: &[String]) -> Done {
     Ok(0)
 }
 
-fn help(command: &str) {
-    out!("{}\nThe following permissions are supported:\n\n", USAGE.text(Some(command)));
+fn help(usage: &str) {
+    out!("usage:\n{usage}\nThe following permissions are supported:\n\n");
     out!("{:<16} {}\n", "NAME", "TYPE");
     for name in PERMISSIONS {
         let is_other = name == "userprop" || name.ends_with("quota") || name.ends_with("used");
@@ -302,7 +315,8 @@ mod tests {
                 })
                 .collect();
             let mut expected: Vec<&str> = expected.split(';').collect();
-            (keys.sort(), expected.sort_unstable());
+            keys.sort();
+            expected.sort_unstable();
             assert_eq!(
                 (name.as_str(), keys),
                 ("t/a", expected.iter().map(|key| (*key).to_owned()).collect()),

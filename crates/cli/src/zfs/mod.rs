@@ -125,21 +125,8 @@ pub static USAGE: Usage = Usage {
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
         Entry::GAP,
-        Entry::command(
-            "allow",
-            "\tallow <filesystem|volume>\n\tallow [-ldug] <\"everyone\"|user|group>[,...] <perm|@setname>[,...]\n\
-             \t    <filesystem|volume>\n\tallow [-ld] -e <perm|@setname>[,...] <filesystem|volume>\n\
-             \tallow -c <perm|@setname>[,...] <filesystem|volume>\n\
-             \tallow -s @setname <perm|@setname>[,...] <filesystem|volume>\n",
-        ),
-        Entry::command(
-            "unallow",
-            "\tunallow [-rldug] <\"everyone\"|user|group>[,...]\n\
-             \t    [<perm|@setname>[,...]] <filesystem|volume>\n\
-             \tunallow [-rld] -e [<perm|@setname>[,...]] <filesystem|volume>\n\
-             \tunallow [-r] -c [<perm|@setname>[,...]] <filesystem|volume>\n\
-             \tunallow [-r] -s @setname [<perm|@setname>[,...]] <filesystem|volume>\n",
-        ),
+        Entry::command("allow", allow::ALLOW),
+        Entry::command("unallow", allow::UNALLOW),
     ],
     footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
              For the property list, run: zfs set|get\n\n\

@@ -101,6 +101,7 @@ impl Daemon {
         let permitted = async {
             self.permit(guest, &needs, || denied::refusal(operation)).await?;
             self.leave_mounts_alone(operation)?;
+            assert!(self.locks.now(&pool).is_none(), "nobody else changes anything until it is done");
             work.await
         };
         self.locks.within(&pool, permitted).await

@@ -2,7 +2,6 @@
 
 use super::*;
 use platter_api::ask::{Ask, Operation};
-use platter_api::messages::RenameDataset;
 use platter_dsl::permissions::Asker as Guest;
 
 fn joe() -> Guest {
