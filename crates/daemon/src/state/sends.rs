@@ -47,6 +47,27 @@ async fn prepare(dsl: &Arc<DslPool>, request: &SendRequest) -> Answer<Sending> {
     })
 }
 
+/// What is gathered for a package.
+fn package_request(call: &SendStream, package: &Package) -> PackageRequest {
+    let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
+    let several = package.all_between || package.replicate;
+    let elsewhere = call.since.as_ref().filter(|since| several && since.split('@').next() != Some(dataset));
+    let short = |since: &String| since.split_once('@').map_or(since.clone(), |(_, own)| own.to_owned());
+    PackageRequest {
+        dataset: dataset.to_owned(),
+        to: to.to_owned(),
+        from: call.since.as_ref().filter(|_| several && elsewhere.is_none()).map(short),
+        all_between: package.all_between,
+        from_origin: elsewhere.cloned(),
+        replicate: package.replicate,
+        properties: package.properties,
+        backup: package.backup,
+        holds: package.holds,
+        without: package.without.clone(),
+        skip_missing: package.skip_missing,
+    }
+}
+
 impl Daemon {
     /// What a resume token asks for: the snapshot by its guid, wherever it is called how now.
     async fn resumed(&self, text: &str) -> Answer<(SendStream, SendRequest)> {
@@ -199,23 +220,8 @@ impl Daemon {
     ) -> Answer<SentStream> {
         let (_, dsl) = self.streaming(&call.snapshot)?;
         let what = cannot_send(&call.snapshot);
-        let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
         let several = package.all_between || package.replicate;
-        let elsewhere = call.since.as_ref().filter(|since| several && since.split('@').next() != Some(dataset));
-        let short = |since: &String| since.split_once('@').map_or(since.clone(), |(_, own)| own.to_owned());
-        let request = PackageRequest {
-            dataset: dataset.to_owned(),
-            to: to.to_owned(),
-            from: call.since.as_ref().filter(|_| several && elsewhere.is_none()).map(short),
-            all_between: package.all_between,
-            from_origin: elsewhere.cloned(),
-            replicate: package.replicate,
-            properties: package.properties,
-            backup: package.backup,
-            holds: package.holds,
-            without: package.without.clone(),
-            skip_missing: package.skip_missing,
-        };
+        let request = package_request(call, package);
         if call.snapshot.contains('@') {
             dsl.snapshot(&call.snapshot).await.map_err(|_| no_such_dataset(&call.snapshot))?;
         } else {

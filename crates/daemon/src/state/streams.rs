@@ -109,6 +109,22 @@ fn not_received(what: &str, Failed { error, token }: Failed) -> ErrorBody {
     }
 }
 
+/// The snapshot here of which what is received becomes a clone.
+async fn origin_here(
+    dsl: &DslPool,
+    call: &ReceiveStream,
+    begin: &Begin,
+    name: &str,
+) -> Result<Option<String>, PoolError> {
+    if call.origin.is_some() || begin.flags & begin_flags::CLONE == 0 {
+        return Ok(call.origin.clone());
+    }
+    let target = name.split('@').next().unwrap_or_default();
+    let found = dsl.snapshot_by_guid(target, begin.from_guid).await?;
+    let lost = || PoolError::Invalid(format!("local origin for clone {name} does not exist"));
+    found.map(Some).ok_or_else(lost)
+}
+
 impl Daemon {
     /// The engine's own pool of a data set, which makes and takes streams.
     pub(super) fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
@@ -232,12 +248,7 @@ impl Daemon {
         let incremental = begin.from_guid.0 != 0;
         let part = ReceivedPart { snapshot: name.clone(), sent_as, incremental, ..ReceivedPart::default() };
         if call.heal {
-            // It writes where others' blocks are, if only what was there: that is not delegated.
-            if !asker.may_mount() {
-                let denied = "cannot receive: permission denied";
-                return Err(ErrorBody::of_kind(ErrorKind::Denied, denied));
-            }
-            answer.parts.push(self.heal_part(call, &begin, parser, source, part).await?);
+            answer.parts.push(self.heal_part(call, &begin, parser, source, part, asker).await?);
             return Ok(());
         }
         answer.parts.push(part);
@@ -256,12 +267,7 @@ impl Daemon {
         let (none, is_top) = (BTreeMap::new(), begin.to_name.split('@').next() == Some(top));
         let given = if is_top { &call.properties } else { &none };
         let existed = dsl.find(target).is_ok();
-        let mut origin = call.origin.clone();
-        if origin.is_none() && begin.flags & begin_flags::CLONE != 0 {
-            let found = dsl.snapshot_by_guid(target, begin.from_guid).await.map_err(cannot)?;
-            let lost = || PoolError::Invalid(format!("local origin for clone {name} does not exist"));
-            origin = Some(found.ok_or_else(|| cannot(lost()))?);
-        }
+        let origin = origin_here(&dsl, call, &begin, &name).await.map_err(cannot)?;
         let mut properties =
             platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?;
         if !existed && begin.objset_type == ObjsetType::ZFS {
@@ -303,7 +309,12 @@ impl Daemon {
         parser: Parser,
         source: &mut Inlet,
         mut part: ReceivedPart,
+        asker: &Asker,
     ) -> Answer<ReceivedPart> {
+        // It writes where others' blocks are, if only what was there: that is not delegated.
+        if !asker.may_mount() {
+            return Err(ErrorBody::of_kind(ErrorKind::Denied, "cannot receive: permission denied"));
+        }
         let cannot = |error| failed(attempt(begin), error);
         let refused = |text: &str| Err(cannot(PoolError::invalid(text)));
         if call.force || call.resumable || call.unmounted || call.without_holds || call.named != ReceivedName::Own {
