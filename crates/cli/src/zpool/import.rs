@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use platter_api::messages::{ErrorBody, ImportPool, SearchPools};
 use platter_api::report::{FoundPools, ImportableReport};
@@ -68,7 +66,8 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     for place in parsed.all("d") {
         let path =
             std::path::absolute(place).map_err(|error| refused(format!("cannot resolve path '{place}': {error}")))?;
-        search.push(path);
+        // "-d ." is the folder itself.
+        search.push(path.canonicalize().unwrap_or(path));
     }
     if search.is_empty()
         && let Some(places) = std::env::var_os("ZPOOL_IMPORT_PATH")
@@ -101,52 +100,11 @@ fn io_text(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// How long a place of `-d` may take to say what it is.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
-
-/// What is known of a place of `-d` that answers.
-struct Known {
-    /// Without links: "-d ." is the folder itself.
-    path: PathBuf,
-    problem: Option<String>,
-}
-
-/// Tells of the places of `-d` at which nothing can be found, and resolves the others; those that do not answer.
-fn check_search(search: &mut [PathBuf]) -> Vec<PathBuf> {
-    let (tell, told) = mpsc::channel();
-    for place in search.iter() {
-        let (tell, place) = (tell.clone(), place.clone());
-        // Nobody waits for a thread whose place never answers.
-        std::thread::spawn(move || {
-            let path = place.canonicalize().unwrap_or_else(|_| place.clone());
-            let known = Known { path, problem: problem_with(&place) };
-            tell.send((place, known))
-        });
-    }
-    drop(tell);
-    let (end, mut answers) = (Instant::now() + ANSWER_MAX, BTreeMap::new());
-    while let Ok((place, known)) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        answers.insert(place, known);
-    }
-    let mut silent = Vec::new();
-    for place in search {
-        match answers.get(place) {
-            Some(known) => {
-                // The other places are looked at all the same, as in OpenZFS.
-                known.problem.iter().for_each(|problem| eprintln!("{problem}"));
-                place.clone_from(&known.path);
-            }
-            None => silent.push(place.clone()),
-        }
-    }
-    silent
-}
-
 /// Tells of devices that are passed over, and notes them: they are not asked again.
 fn pass_over(silent: &mut Vec<PathBuf>, more: Vec<PathBuf>) {
     for path in more {
         if !silent.contains(&path) {
-            eprintln!("passed over '{}': it did not answer within {} seconds", path.display(), ANSWER_MAX.as_secs());
+            eprintln!("passed over '{}': it does not answer", path.display());
             silent.push(path);
         }
     }
@@ -174,11 +132,11 @@ fn problem_with(place: &Path) -> Option<String> {
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(GRAMMAR, words).map_err(usage)?;
     let mut template = template(&parsed, &session.command_line)?;
-    let silent = check_search(&mut template.request.search);
-    pass_over(&mut template.request.silent, silent);
-    let mut answering = template.request.search.clone();
-    answering.retain(|place| !template.request.silent.contains(place));
-    session.check_places(&answering)?;
+    // The other places are looked at all the same, as in OpenZFS.
+    for problem in template.request.search.iter().filter_map(|place| problem_with(place)) {
+        eprintln!("{problem}");
+    }
+    session.check_places(&template.request.search)?;
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, []) => import_all(session, &mut template),
         (true, _) | (false, [_, _, _, ..]) => Err(usage("too many arguments")),

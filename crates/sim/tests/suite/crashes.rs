@@ -76,12 +76,3 @@ fn the_same_seed_sends_the_same_bytes_to_the_disks() {
     assert!(first.len() > 50);
     assert!(first == second, "the histories differ");
 }
-
-#[test]
-fn a_crash_while_a_spare_comes_or_goes_leaves_the_pool_with_all_it_had() {
-    let limits = Limits { exhaustive: 0, random: 1, ..Limits::NARROW };
-    let disks = |operation| vec![Operation::Disk(operation)];
-    explore_within(limits, &[disks(DiskOperation::SpareOut)], Layout::Raidz1, 20);
-    explore_within(limits, &[disks(DiskOperation::SpareStays), disks(DiskOperation::RemoveSpare)], Layout::Mirror, 20);
-    explore_within(limits, &[disks(DiskOperation::Detach), disks(DiskOperation::DetachFirst)], Layout::Single, 20);
-}
