@@ -8,7 +8,8 @@
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
-#   make test-snapshots  11 000 random steps with snapshots, clones and promotions against kept copies: minutes
+#   make test-snapshots  11 000 random steps with snapshots, clones and promotions against kept copies, receives that go
+#                 on from 200 places: minutes
 #   make test-backup     sanoid, syncoid, zfs-auto-snapshot, go-zfs, zrepl and bzfs on our zfs, results compared with
 #                 judges/backup/expected.tsv; half an hour; BACKUP="program [test...]" for a part of it; needs root, go, pip
 #   make test-zts        OpenZFS's own test suite against ours, results compared with judges/zts/expected.tsv; over an hour;
@@ -96,7 +97,9 @@ test-crash:
 	$(CARGO) test --release --package platter-itest --test crash -- --ignored --nocapture --test-threads=3
 
 test-snapshots:
+	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-zpl --test suite -- --ignored --nocapture clones::
+	$(CARGO) test --release --package platter-itest --test suite -- --ignored --nocapture streams::
 
 test-backup:
 	$(CARGO) build --release --package platter

@@ -139,7 +139,19 @@ fn cuts(stream: &[u8], count: usize, seed: u64) -> Vec<usize> {
 }
 
 #[test]
+fn a_receive_goes_on_from_many_places() {
+    a_receive_goes_on(7);
+}
+
+/// The same at length.
+#[test]
+#[ignore = "takes minutes: make test-snapshots"]
 fn a_receive_goes_on_from_each_of_200_places() {
+    a_receive_goes_on(100);
+}
+
+/// A full and an incremental stream are each cut at so many places.
+fn a_receive_goes_on(places: usize) {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 256);
     lab.create("-O atime=off", "tank", "d0");
@@ -171,7 +183,7 @@ fn a_receive_goes_on_from_each_of_200_places() {
     {
         let path = sent(&lab, words, "stream");
         let bytes = fs::read(&path).unwrap();
-        for cut in cuts(&bytes, 100, seed) {
+        for cut in cuts(&bytes, places, seed) {
             let target = if before.is_some() { "pond/base" } else { "pond/new" };
             let part = format!("head -c {cut} {} | zfs receive -s {target}", path.display());
             let failed = sh(&lab, &part).refused();
