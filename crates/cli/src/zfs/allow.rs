@@ -367,7 +367,7 @@ mod tests {
         .map(|(key, list)| (key.to_owned(), names(list)))
         .collect();
         let name_of = |whose: Whose, id: u64| (whose == Whose::User).then(|| format!("joe{id}"));
-        let text = "---- Permissions on tank/a --------------------------------------------\n\
+        let text = "---- Permissions on tank/a -------------------------------------------\n\
                     Permission sets:\n\t@x @y,clone,create\nCreate time permissions:\n\tdestroy,mount\n\
                     Local permissions:\n\tuser joe7 hold\n\tgroup (unknown: 8) send\n\
                     Descendent permissions:\n\tuser joe7 @x\n\

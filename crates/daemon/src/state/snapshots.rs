@@ -25,6 +25,9 @@ use super::{Answer, Daemon, failed};
 use crate::engine::PoolHandle;
 use crate::mount_plan;
 
+/// Everybody may ask, and each takes a walk from snapshot to snapshot.
+const WRITTEN_MAX: usize = 20_000;
+
 /// What stands in the way, each with its reason; `what` says of what ("cannot create snapshot").
 fn problems(refusals: Refusals, word: impl Fn(&str) -> String) -> Vec<String> {
     refusals.into_iter().map(|(name, reason)| failed(&word(&name), reason).message).collect()
@@ -358,6 +361,9 @@ impl Daemon {
 
     /// Properties `written@…`. What cannot be told is left out.
     pub async fn written(&self, call: &GetWritten) -> Answer<Written> {
+        if call.names.len().saturating_mul(call.since.len()) > WRITTEN_MAX {
+            return Err(ErrorBody::new(format!("more than {WRITTEN_MAX} properties 'written@' at a time")));
+        }
         let mut written = Vec::new();
         for name in &call.names {
             let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());

@@ -152,7 +152,7 @@ fn what_is_allowed_is_stored_as_openzfs_stores_it() {
     ] {
         lab.zfs(words).refused().says(said);
     }
-    lab.zpool("history -i tank").ok().says(&format!("permission update tank/ann")).says(&format!("ul${ANN} hold"));
+    lab.zpool("history -i tank").ok().says("permission update tank/ann").says(&format!("ul${ANN} hold"));
 
     lab.export("tank");
     assert_zdb_finds_all(lab);

@@ -1,7 +1,6 @@
 //! `zpool attach`, `detach` and `replace`, with files in use meanwhile; each on-disk change is judged by zdb.
 
 use std::fs;
-use std::io::Write;
 
 use platter_itest::{Lab, Tree, zdb};
 
@@ -60,25 +59,6 @@ fn another_device_at_the_same_path_takes_the_place() {
     assert!(!status.stdout.contains("/old"), "{status}");
     lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
     lab.judge_and_return("tank", &mount, &tree);
-}
-
-/// The same file, written over from its first byte to its last.
-#[test]
-fn a_device_that_was_emptied_takes_its_own_place() {
-    let Some(lab) = Lab::open() else { return };
-    lab.disks(2, 128);
-    let mount = lab.create("", "tank", "mirror d0 d1");
-    let tree = Tree::filled(&mount, 1);
-    lab.zpool("sync tank").ok();
-    let zeros = vec![0; 128 << 20];
-    fs::OpenOptions::new().write(true).open(lab.dev().join("d0")).unwrap().write_all(&zeros).unwrap();
-    lab.zpool("scrub -w tank").ok();
-    lab.wait_health("tank", "DEGRADED");
-    lab.zpool("replace -w -f tank d0 d0").ok();
-    lab.scrub("tank").says("with 0 errors");
-    lab.judge_and_return("tank", &mount, &tree);
-    lab.export("tank");
-    zdb::assert_clean(&lab.dev(), "tank");
 }
 
 #[test]
