@@ -106,7 +106,8 @@ syncoid_refuses_what_diverged() {
 auto_snapshot_keeps() {
     two_pools || return 1
     local day
-    for day in 01 02 03; do zfs snapshot -r "src@zfs-auto-snap_test-2020-01-$day-0000" || return 1; done
+    # It sorts by creation, which has whole seconds.
+    for day in 01 02 03; do zfs snapshot -r "src@zfs-auto-snap_test-2020-01-$day-0000" && sleep 1.1 || return 1; done
     zfs snapshot -r src@mine && zfs-auto-snapshot --verbose --label=test --keep=2 -r src || return 1
     [ "$(snapshots src/data | grep -c '^src/data@zfs-auto-snap_test')" -eq 2 ] &&
         snapshots src/data | grep -c '^src/data@zfs-auto-snap_test-2020-01-03' > /dev/null && snapshots src/data | grep -c '^src/data@mine$' > /dev/null
