@@ -51,7 +51,8 @@ fn add_written(session: &mut Session, views: &mut [DatasetView], wanted: &[Wante
     let written = session.ask(GetWritten { names, since })?.written;
     let mut by_name: BTreeMap<String, Properties> = BTreeMap::new();
     for (name, since, bytes) in written {
-        let property = Property { value: PropertyValue::Number(bytes), source: PropertySource::None };
+        // As OpenZFS has it.
+        let property = Property { value: PropertyValue::Number(bytes), source: PropertySource::Local };
         by_name.entry(name).or_default().insert(format!("{WRITTEN}{since}"), property);
     }
     for view in views {
