@@ -18,6 +18,7 @@ mod replicate;
 mod schedule;
 mod session;
 mod stream;
+mod system_text;
 mod table;
 mod txgs;
 mod usage;

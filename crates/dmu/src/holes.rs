@@ -36,6 +36,15 @@ impl Dnode {
     /// # Errors
     /// Damaged indirect blocks.
     pub async fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.seek_before(offset, hole, u64::MAX).await
+    }
+
+    /// As [`seek`](Self::seek), looking no further than the block in which byte `limit` is: `None`, too, when it is not
+    /// before that.
+    ///
+    /// # Errors
+    /// Damaged indirect blocks.
+    pub async fn seek_before(&self, offset: u64, hole: bool, limit: u64) -> Result<Option<u64>> {
         let mut unit = u64::from(self.block_size());
         let mut blkid = offset / unit;
         loop {
@@ -50,10 +59,13 @@ impl Dnode {
                 continue;
             }
             let at = |blkid: u64| Ok(Some(blkid.saturating_mul(size).max(offset)));
+            if blkid > limit / size {
+                return Ok(None);
+            }
             if blkid > last {
                 return if hole { at(blkid) } else { Ok(None) };
             }
-            let end = end.min(last.saturating_add(1));
+            let end = end.min(last.min(limit / size).saturating_add(1));
             assert!(blkid < end, "a step of a search passes over nothing");
             let here = match source {
                 Source::Memory => (!hole).then_some(blkid),

@@ -393,6 +393,29 @@ impl DslPool {
         Ok(None)
     }
 
+    /// What `zfs list` and `zfs get` are told about one bookmark, by full name.
+    ///
+    /// # Errors
+    /// Its data set does not exist; damage, unreadable blocks; the pool is suspended.
+    pub async fn bookmark_report(&self, full_name: &str) -> Result<Option<DatasetReport>> {
+        let (dataset, name) = full_name.split_once('#').unwrap_or((full_name, ""));
+        self.unless_suspended(async {
+            match self.bookmarks(dataset).await?.into_iter().find(|bookmark| bookmark.name == name) {
+                Some(bookmark) => Ok(Some(self.report_of(dataset, &bookmark).await?)),
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    async fn report_of(&self, dataset: &str, bookmark: &Bookmark) -> Result<DatasetReport> {
+        let head = match bookmark.redaction {
+            Some(list) => Some(redaction_list::load(&self.mos, list).await?),
+            None => None,
+        };
+        Ok(bookmark.report(dataset, head.as_ref()))
+    }
+
     /// The bookmarks of all data sets, or of `under` and those below it; of each the oldest first.
     ///
     /// # Errors
@@ -407,11 +430,7 @@ impl DslPool {
             let mut reports = Vec::new();
             for dataset in names {
                 for bookmark in self.bookmarks(&dataset).await? {
-                    let head = match bookmark.redaction {
-                        Some(list) => Some(redaction_list::load(&self.mos, list).await?),
-                        None => None,
-                    };
-                    reports.push(bookmark.report(&dataset, head.as_ref()));
+                    reports.push(self.report_of(&dataset, &bookmark).await?);
                 }
             }
             Ok(reports)

@@ -20,6 +20,7 @@ pub mod lab;
 pub mod load;
 pub mod loops;
 pub mod night;
+pub mod others;
 pub mod overlay;
 pub mod reference;
 pub mod rsync;

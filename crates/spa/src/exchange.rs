@@ -183,8 +183,7 @@ async fn open_new(core: &Arc<Core>, place: &PlacedLeaf, joining: &Joining) -> Re
     }
     // Of one that is not used any more the old handle would keep the device from being opened again.
     if !place.leaf.is_usable() && place.leaf.path().as_ref() == Some(&joining.new) {
-        place.leaf.close(place.leaf.condition());
-        core.leaf_devices.lock().remove(&place.config.guid.0);
+        place.let_go(core, place.leaf.condition());
     }
     let request = [VdevRequest::Leaf(joining.new.clone())];
     let planned = plan::plan_vdevs(&core.environment, &request, 0, core.dsl.version(), joining.force).await?;

@@ -28,12 +28,17 @@ pub struct PlacedLeaf {
 }
 
 impl PlacedLeaf {
+    /// Closes the device, which is so from then on. As long as the old handle is there, it is in use: by this very
+    /// process.
+    pub fn let_go(&self, core: &Core, condition: Condition) {
+        self.leaf.close(condition);
+        core.leaf_devices.lock().remove(&self.config.guid.0);
+    }
+
     /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
     /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
-        // As long as the old handle is there, the device is in use: by this very process.
-        self.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
-        core.leaf_devices.lock().remove(&self.config.guid.0);
+        self.let_go(core, Condition::new(VdevState::Closed, VdevAux::None));
         let written = core.uberblock.lock().txg;
         let all = leaves(core);
         let opener = Returning {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use platter_dmu::bytes::{Extent, Keeper};
 use platter_ondisk::ObjectId;
 
-use crate::attr::SeekFor;
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::projects;
@@ -28,13 +27,12 @@ impl Zpl {
         let end = if length == 0 { size } else { offset.saturating_add(length).min(size) };
         let (mut at, mut done) = (offset, 0);
         while at < end {
-            let data = match self.seek(object, at, SeekFor::Data).await {
-                Ok(found) if found < end => found,
-                Ok(_) | Err(ZplError::NoSuchOffset) => break,
-                Err(error) => return Err(error),
-            };
-            let hole = self.seek(object, data, SeekFor::Hole).await.unwrap_or(end).min(end);
-            let most = hole.min(data.saturating_add(PIECE)) - data;
+            // Neither search goes further than it is of use: a file may be long.
+            let found = znode.dnode.seek_before(at, false, end).await?;
+            let Some(data) = found.filter(|&found| found < end) else { break };
+            let piece_end = end.min(data.saturating_add(PIECE));
+            let hole = znode.dnode.seek_before(data, true, piece_end).await?;
+            let most = hole.map_or(piece_end, |hole| hole.min(piece_end)) - data;
             let written = self.rewrite_piece(&znode, data, most).await?;
             if written == 0 {
                 break;

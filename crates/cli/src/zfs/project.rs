@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use crate::getopt::{Grammar, parse};
 use crate::out::{out, write_bytes};
 use crate::session::{Done, Failure, Session, usage};
+use crate::system_text::system_text;
 
 /// What to do with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,18 +112,12 @@ fn call(words: &[String]) -> Result<Call, Failure> {
     Ok(Call { task, depth, targets: parsed.operands })
 }
 
-/// An error as strerror(3) says it.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// A complaint that was made already.
 struct Complained;
 
 fn complained(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Complained {
     move |error| {
-        eprintln!("failed to {what} {}: {}", path.display(), reason(&error));
+        eprintln!("failed to {what} {}: {}", path.display(), system_text(&error));
         Complained
     }
 }

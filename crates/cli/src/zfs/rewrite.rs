@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use crate::getopt::{Grammar, parse};
 use crate::out::outln;
 use crate::session::{Done, Failure, Session, refused, usage};
+use crate::system_text::system_text;
 
 /// Bytes that are asked for at a time, so that somebody who interrupts does not wait long.
 const PIECE: u64 = 64 << 20;
@@ -39,19 +40,14 @@ fn number(text: &str) -> Result<u64, Failure> {
     parsed.map_err(|_| usage(format!("invalid number '{text}'")))
 }
 
-/// An error's number, to exit with, and its text.
-fn told(error: &io::Error) -> (u8, String) {
-    let number = error.raw_os_error().and_then(|number| u8::try_from(number).ok()).unwrap_or(1);
-    let text = error.to_string();
-    (number, text.split(" (os error").next().unwrap_or_default().to_owned())
+/// Says what failed at a path; the error's number, to exit with.
+fn complaint(what: &str, path: &Path, error: &io::Error) -> u8 {
+    eprintln!("failed to {what} {}: {}", path.display(), system_text(error));
+    error.raw_os_error().and_then(|number| u8::try_from(number).ok()).unwrap_or(1)
 }
 
 fn rewrite_file(path: &Path, wanted: Wanted) -> Result<(), u8> {
-    let say = |what: &str, error: &io::Error| {
-        let (code, text) = told(error);
-        eprintln!("failed to {what} {}: {text}", path.display());
-        code
-    };
+    let say = |what: &str, error: &io::Error| complaint(what, path, error);
     // What was a file when it was looked at may be something else now.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file: File = match OpenOptions::new().write(true).custom_flags(flags).open(path) {
@@ -74,21 +70,16 @@ fn rewrite_file(path: &Path, wanted: Wanted) -> Result<(), u8> {
 
 /// All in a folder: files at once, folders later.
 fn rewrite_folder(path: &Path, device: u64, wanted: Wanted, later: &mut VecDeque<(PathBuf, u64)>) -> Result<(), u8> {
-    let say = |what: &str, path: &Path, error: &io::Error| {
-        let (code, text) = told(error);
-        eprintln!("failed to {what} {}: {text}", path.display());
-        code
-    };
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(say("opendir", path, &error)),
+        Err(error) => return Err(complaint("opendir", path, &error)),
     };
     let mut worst = Ok(());
     for entry in entries {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(error) => return Err(say("readdir", path, &error)),
+            Err(error) => return Err(complaint("readdir", path, &error)),
         };
         let path = entry.path();
         let result = match fs::symlink_metadata(&path) {
@@ -100,7 +91,7 @@ fn rewrite_folder(path: &Path, device: u64, wanted: Wanted, later: &mut VecDeque
             Ok(_) => Ok(()),
             // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(say("stat", &path, &error)),
+            Err(error) => Err(complaint("stat", &path, &error)),
         };
         if result.is_err() {
             worst = result;
@@ -138,11 +129,7 @@ pub fn run(_session: &mut Session, words: &[String]) -> Done {
                 Ok(())
             }
             Ok(_) => Ok(()),
-            Err(error) => {
-                let (code, text) = told(&error);
-                eprintln!("failed to stat {target}: {text}");
-                Err(code)
-            }
+            Err(error) => Err(complaint("stat", &path, &error)),
         };
         code = result.err().unwrap_or(code);
     }

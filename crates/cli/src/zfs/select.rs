@@ -9,6 +9,7 @@ use platter_api::messages::{DatasetView, ErrorBody, ListDatasets, ListMounts};
 use platter_api::names::{NAME_MAX, NESTING_MAX, split_snapshot};
 
 use crate::session::{Failure, Session, complain, refused, usage};
+use crate::system_text::system_text;
 
 /// How far to go down from what was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,8 +154,7 @@ pub(super) fn named(session: &mut Session, given: &str) -> Result<Result<String,
     let path = match Path::new(given).canonicalize() {
         Ok(path) => path,
         Err(error) => {
-            let reason = error.to_string();
-            let reason = reason.split(" (os error").next().unwrap_or_default();
+            let reason = system_text(&error);
             return Ok(Err(ErrorBody::new(format!("cannot open '{given}': {reason}"))));
         }
     };

@@ -13,6 +13,7 @@ use super::layout;
 use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::out;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
+use crate::system_text::system_text;
 
 const GRAMMAR: Grammar =
     Grammar { short: ":aCc:d:DEfFlmnNo:R:stT:VX", long: &[("rewind-to-checkpoint", "rewind-to-checkpoint")] };
@@ -94,12 +95,6 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     })
 }
 
-/// The system's text for an error, without Rust's "(os error 2)".
-fn io_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// Tells of devices that are passed over, and notes them: they are not asked again.
 fn pass_over(silent: &mut Vec<PathBuf>, more: Vec<PathBuf>) {
     for path in more {
@@ -115,7 +110,7 @@ fn problem_with(place: &Path) -> Option<String> {
     let shown = place.display();
     let found = match std::fs::metadata(place) {
         Ok(found) => found,
-        Err(error) => return Some(format!("cannot resolve path '{shown}': {}", io_text(&error))),
+        Err(error) => return Some(format!("cannot resolve path '{shown}': {}", system_text(&error))),
     };
     let kind = found.file_type();
     let tried = if kind.is_dir() {
@@ -125,7 +120,7 @@ fn problem_with(place: &Path) -> Option<String> {
     } else {
         return Some(format!("cannot use '{shown}': it is neither a folder nor a file nor a block device"));
     };
-    tried.err().map(|error| format!("cannot open '{shown}': {}", io_text(&error)))
+    tried.err().map(|error| format!("cannot open '{shown}': {}", system_text(&error)))
 }
 
 /// Runs it.

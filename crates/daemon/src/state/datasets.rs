@@ -113,8 +113,8 @@ impl Daemon {
             let report = report.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
             return Ok(Datasets { datasets: vec![DatasetView { report, mounted_at: None }] });
         }
-        if let Some((dataset, _)) = under.and_then(|name| name.split_once('#')) {
-            return self.bookmark_view(dataset, under.unwrap_or_default()).await;
+        if let Some(name) = under.filter(|name| name.contains('#')) {
+            return self.bookmark_view(name).await;
         }
         // Reading it notices mounts that are gone.
         let _ = self.mount_entries().await;
@@ -164,12 +164,13 @@ impl Daemon {
         }
     }
 
-    /// One bookmark, `name`, of `dataset`.
-    async fn bookmark_view(&self, dataset: &str, name: &str) -> Answer<Datasets> {
-        let pool = self.pool(pool_of(dataset)).map_err(|_| no_such_dataset(name))?;
-        let found =
-            pool.bookmarks(Some(dataset)).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
-        let report = found.into_iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;
+    /// One bookmark, by full name.
+    async fn bookmark_view(&self, name: &str) -> Answer<Datasets> {
+        let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());
+        let engine = engine.ok_or_else(|| no_such_dataset(name))?;
+        let found = engine.dsl().bookmark_report(name).await;
+        let found = found.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let report = found.ok_or_else(|| no_such_dataset(name))?;
         Ok(Datasets { datasets: vec![DatasetView { report, mounted_at: None }] })
     }
 

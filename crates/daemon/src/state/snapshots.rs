@@ -368,15 +368,12 @@ impl Daemon {
         for name in &call.names {
             let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());
             let Some(engine) = engine else { continue };
-            for since in &call.since {
-                let dataset = name.split('@').next().unwrap_or_default();
-                let earlier = if since.contains('@') { since.clone() } else { format!("{dataset}@{since}") };
-                if pool_of(&earlier) != pool_of(name) {
-                    continue;
-                }
-                let found = engine.dsl().written_since(name, &earlier).await;
-                written.extend(found.ok().flatten().map(|bytes| (name.clone(), since.clone(), bytes)));
-            }
+            let dataset = name.split('@').next().unwrap_or_default();
+            let full = |since: &String| if since.contains('@') { since.clone() } else { format!("{dataset}@{since}") };
+            let earlier: Vec<String> = call.since.iter().map(full).collect();
+            let found = engine.dsl().written_since(name, &earlier).await.unwrap_or_default();
+            let told = call.since.iter().zip(found);
+            written.extend(told.filter_map(|(since, bytes)| Some((name.clone(), since.clone(), bytes?))));
         }
         Ok(Written { written })
     }

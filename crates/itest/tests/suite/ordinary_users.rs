@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use platter_itest::{Lab, Run, binary, judge, zdb};
+use platter_itest::others::lab_for_others;
+use platter_itest::{Lab, Run, judge, zdb};
 
 const NOBODY: u32 = 65_534;
 
@@ -19,19 +20,9 @@ struct Other {
 
 impl Other {
     fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            judge::skip("another user's commands", "acting as another user takes root");
-            return None;
-        }
-        judge::need("setpriv")?;
-        let lab = Lab::open()?;
-        let program = lab.tmp().join("platter");
-        fs::copy(binary::platter(), &program).expect("a copy");
+        let (lab, program) = lab_for_others("another user's commands")?;
         let folder = lab.tmp().join("nobody");
         fs::create_dir(&folder).expect("a folder");
-        for path in [lab.root(), &lab.tmp()] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
-        }
         chown(&folder, Some(NOBODY), Some(NOBODY)).expect("given away");
         Some(Self { lab, program, folder })
     }

@@ -4,21 +4,18 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use platter_itest::{Lab, Tree, data, judge, zdb};
+use platter_itest::{Lab, Tree, data, zdb};
 
-use crate::send_receive::{receive, sh, value};
+use crate::send_receive::{dumped, receive, sh, value};
 
 const MIB: usize = 1 << 20;
 
 /// A stream in a file, which `zstream dump` reads; its `redup` knows no streams that leave something out.
 #[track_caller]
 fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
-    let path = lab.tmp().join(file);
-    assert_eq!(sh(lab, &format!("zfs send {words} > {}", path.display())).ok().stderr, "", "{words}");
-    if let Some(zstream) = judge::need("zstream") {
-        let said = lab.run(zstream.to_str().unwrap(), ["dump", "-v", path.to_str().unwrap()]).ok();
-        assert!(said.stdout.contains("END checksum"), "{words}: {}", said.stdout);
-        assert!(!words.contains("--redact") || said.stdout.contains("REDACT object"), "{words}: {}", said.stdout);
+    let (path, said) = dumped(lab, words, file);
+    if let Some(said) = said {
+        assert!(!words.contains("--redact") || said.contains("REDACT object"), "{words}: {said}");
     }
     path
 }

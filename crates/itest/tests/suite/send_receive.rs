@@ -23,15 +23,25 @@ pub(crate) fn value(lab: &Lab, property: &str, name: &str) -> String {
     lab.zfs(&format!("get -Hp -o value {property} {name}")).ok().stdout.trim().to_owned()
 }
 
-/// A stream in a file: which `zstream` accepts.
+/// A stream in a file, and what `zstream dump` says of it.
 #[track_caller]
-pub(crate) fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
+pub(crate) fn dumped(lab: &Lab, words: &str, file: &str) -> (PathBuf, Option<String>) {
     let path = lab.tmp().join(file);
     let run = sh(lab, &format!("zfs send {words} > {}", path.display())).ok();
     assert_eq!(run.stderr, "", "{words}");
+    let said = judge::need("zstream").map(|zstream| {
+        let said = lab.run(zstream.to_str().unwrap(), ["dump", "-v", path.to_str().unwrap()]).ok().stdout;
+        assert!(said.contains("END checksum"), "{words}: {said}");
+        said
+    });
+    (path, said)
+}
+
+/// A stream in a file: which `zstream` accepts.
+#[track_caller]
+pub(crate) fn sent(lab: &Lab, words: &str, file: &str) -> PathBuf {
+    let (path, _) = dumped(lab, words, file);
     if let Some(zstream) = judge::need("zstream") {
-        let said = lab.run(zstream.to_str().unwrap(), ["dump", "-v", path.to_str().unwrap()]).ok();
-        assert!(said.stdout.contains("END checksum"), "{words}: {}", said.stdout);
         let redup = lab.tmp().join("redup");
         let script = format!("{} redup {} > {}", zstream.display(), path.display(), redup.display());
         lab.run("sh", ["-c", &script]).ok();
