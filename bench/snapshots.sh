@@ -43,11 +43,12 @@ cold() { zpool export tank; zpool import -d "$FOLDER/disks" tank; }
 
 # 10 000 snapshots of one data set: how fast the first and the last are made, listing them, importing the pool.
 many() {
-    pool 4G
+    # Each snapshot has a deadlist with an entry for each one before it: all together some 6 GB here.
+    pool 9G
     zfs create tank/fs
     local batch times=() first last
     for batch in $(seq 0 99); do
-        times+=("$(timed bash -c "for n in \$(seq $((batch * 100)) $((batch * 100 + 99))); do date +%N > $MNT/tank/fs/file; zfs snapshot tank/fs@\$n; done")")
+        times+=("$(timed bash -ec "for n in \$(seq $((batch * 100)) $((batch * 100 + 99))); do date +%N > $MNT/tank/fs/file; zfs snapshot tank/fs@\$n; done")")
     done
     first=$(printf '%s\n' "${times[@]:0:10}" | median) last=$(printf '%s\n' "${times[@]:90:10}" | median)
     echo "many: 10 000 snapshots, each with a change: the first 1 000 at $(calculate "100 / $first" 0)/s, the last at $(calculate "100 / $last" 0)/s"
@@ -57,27 +58,39 @@ many() {
     echo "many: destroy of all in $(timed zfs destroy -r tank/fs) s"
 }
 
-# A snapshot every second under a full write load against none.
+# A snapshot every second under a full write load against none: 10 s of overwriting a file from the front each.
 background() {
     pool 6G
     zfs create -o recordsize=128k tank/fs
     local round ratios=() without with looping
-    load() { rm -f "$MNT/tank/fs/file"; dd if="$FOLDER/noise" of="$MNT/tank/fs/file" bs=1M count=1000 conv=fsync 2>/dev/null; }
-    head -c 1000M /dev/urandom > "$FOLDER/noise"
+    load() {
+        python3 - "$MNT/tank/fs/file" 10 <<'PYTHON'
+import os, sys, time
+noise, written, end = memoryview(os.urandom(64 << 20)), 0, time.monotonic() + float(sys.argv[2])
+descriptor = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+while time.monotonic() < end:
+    place = written % (512 << 20)
+    written += os.pwrite(descriptor, noise[place % (64 << 20) :][: 1 << 20], place)
+began = end - float(sys.argv[2])
+os.fsync(descriptor)
+print(written / (time.monotonic() - began) / 1e6)
+PYTHON
+    }
+    load > /dev/null
     for round in 1 2 3 4 5; do
         zpool sync
-        without=$(timed load)
+        without=$(load)
         zpool sync
         (while sleep 1; do zfs snapshot "tank/fs@$(date +%s)"; zfs list -H -o name -t snapshot -s creation tank/fs | head -n -2 | xargs -r -n 1 zfs destroy; done) &
         looping=$!
-        with=$(timed load)
+        with=$(load)
         kill $looping
         wait $looping 2>/dev/null || true
         zfs destroy tank/fs@% 2>/dev/null || true
-        ratios+=("$(calculate "$without / $with" 3)")
+        zpool wait -t free tank
+        ratios+=("$(calculate "$with / $without" 3)")
     done
-    rm "$FOLDER/noise"
-    echo "background: throughput with a snapshot every second, of that without: $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
+    echo "background: throughput with a snapshot every second, of that without ($(calculate "$without" 0) MB/s): $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
 }
 
 # The last snapshot of 100 000 files is destroyed: how long that takes, and the longest wait of who writes meanwhile.
@@ -123,16 +136,17 @@ PYTHON
 big() {
     pool 8G
     zfs create -o recordsize=1M tank/fs
-    local n ratios=() received=() cold_read
+    local n ratios=() received=() cold_read sent write
     for n in 1 2 3; do head -c 500M /dev/urandom > "$MNT/tank/fs/$n"; done
     zfs snapshot tank/fs@a
     for n in 1 2 3 4 5; do
         cold
         cold_read=$(timed bash -c "cat $MNT/tank/fs/* > /dev/null")
         cold
-        ratios+=("$(calculate "$cold_read / $(timed bash -c 'zfs send -L tank/fs@a > /dev/null')" 3)")
+        sent=$(timed bash -c 'zfs send -L tank/fs@a > /dev/null')
+        ratios+=("$(calculate "$cold_read / $sent" 3)")
     done
-    echo "big: send to /dev/null, of the rate of reading cold: $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
+    echo "big: send to /dev/null ($(calculate "1500 * 1.048576 / $sent" 0) MB/s), of the rate of reading cold: $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
     zfs send -L tank/fs@a > "$FOLDER/stream"
     for n in 1 2 3 4 5; do
         zfs create -o recordsize=1M tank/copy

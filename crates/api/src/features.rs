@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use platter_ondisk::features::Feature;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [Feature; 25] = [
+pub const CREATED: [Feature; 26] = [
     Feature::AsyncDestroy,
     Feature::EmptyBpobj,
     Feature::Lz4Compress,
@@ -22,6 +22,7 @@ pub const CREATED: [Feature; 25] = [
     Feature::BookmarkV2,
     Feature::RedactionBookmarks,
     Feature::RedactedDatasets,
+    Feature::BookmarkWritten,
     Feature::UserobjAccounting,
     Feature::ProjectQuota,
     Feature::Sha512,
@@ -46,8 +47,7 @@ const WRITABLE_TOO: [Feature; 7] = [
 ];
 
 /// Further features that may be active in a pool that is opened read-only.
-const READABLE_TOO: [Feature; 4] =
-    [Feature::Encryption, Feature::Livelist, Feature::BlockCloning, Feature::BookmarkWritten];
+const READABLE_TOO: [Feature; 3] = [Feature::Encryption, Feature::Livelist, Feature::BlockCloning];
 
 /// Whether a pool in which the feature of this name on disk is active can be written.
 pub fn is_writable(guid: &str) -> bool {

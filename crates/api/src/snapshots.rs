@@ -114,20 +114,21 @@ pub struct Holds {
     pub holds: Vec<(String, BTreeMap<String, u64>)>,
 }
 
-/// Asks how much was written since earlier snapshots (`written@…`).
+/// Asks how much was written since earlier snapshots and bookmarks (`written@…`, `written#…`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GetWritten {
     /// Full names of data sets and snapshots of them.
     pub names: Vec<String>,
-    /// The earlier snapshots: by full name, or one of that name of each data set.
+    /// The earlier ones, with their mark in front: by full name (`@tank/home@monday`), or one of that name of each data
+    /// set (`#monday`).
     pub since: Vec<String>,
 }
 
 /// Answer to [`GetWritten`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
-    /// Of each name that has written something since that snapshot: the name, the snapshot as it was given, bytes.
+    /// Of each name of which it can be told: the name, the snapshot or bookmark as it was given, bytes.
     pub written: Vec<(String, String, u64)>,
 }
 

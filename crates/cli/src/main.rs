@@ -17,6 +17,7 @@ mod props;
 mod replicate;
 mod schedule;
 mod session;
+mod sink;
 mod stream;
 mod system_text;
 mod table;

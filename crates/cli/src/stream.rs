@@ -1,24 +1,20 @@
-//! `platter stream`: what is in a stream that lies in a file, without receiving it and without a daemon.
-//!
-//! A file is read from its beginning to its end with every checksum looked at; of directories it is remembered where
-//! they are, and they are read again there.
+//! `platter stream`: what is in a stream that lies in a file, without receiving it.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufReader, Read, Write as _};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use platter_nvlist::NvList;
-use platter_stream::contents::{self, BlockPlace, Directories, EntryKind};
-use platter_stream::{Begin, HeaderKind, ObjectId, Parser, RECORD_SIZE, Record, ResumePoint, ResumeToken, StreamError};
+use platter_api::messages::ListMounts;
+use platter_archive::diff::{Difference, Named};
+use platter_archive::reader::{Next, Reader};
+use platter_archive::tree::{Part, Tree};
+use platter_archive::{ArchiveError, mount};
+use platter_stream::contents::{self, EntryKind};
+use platter_stream::{ResumePoint, ResumeToken};
 
 use crate::out::outln;
-use crate::session::{Done, Failure, exit_code, refused};
-
-/// Bytes read, and written, at a time.
-const AT_ONCE: usize = 1 << 20;
+use crate::session::{Done, Failure, Session, exit_code, refused};
+use crate::sink::Sink;
 
 /// What is done.
 #[derive(Clone, Debug, Subcommand)]
@@ -37,6 +33,21 @@ pub enum Action {
         /// The file's path in the file system
         path: String,
     },
+    /// Compare a full stream of a file system with a directory: what is only in the stream (-), only in the directory
+    /// (+) or different (M). Exit code 1 when anything is
+    Diff {
+        /// The file with the stream
+        file: PathBuf,
+        /// The directory, or the name of a snapshot or file system that is mounted
+        with: String,
+    },
+    /// Show the files of a full stream of a file system in a directory, until that is unmounted or Ctrl-C is pressed
+    Mount {
+        /// The file with the stream
+        file: PathBuf,
+        /// An empty directory
+        at: PathBuf,
+    },
     /// Print the token with which 'zfs send -t' goes on where a stream was cut; '-' when it is whole
     Token {
         /// The file with the stream
@@ -53,197 +64,65 @@ fn run(action: &Action) -> Done {
     match action {
         Action::Ls { file, path } => list(file, path.as_deref().unwrap_or_default())?,
         Action::Cat { file, path } => cat(file, path)?,
+        Action::Diff { file, with } => return diff(file, with),
+        Action::Mount { file, at } => {
+            let began = |files| {
+                let (file, at) = (file.display(), at.display());
+                eprintln!("{files} files and directories of '{file}' at '{at}'; Ctrl-C or umount ends it");
+            };
+            mount::show(file, at, began)?;
+        }
         Action::Token { file } => outln!("{}", token(file)?.map_or("-".into(), |token| token.encode())),
     }
     Ok(0)
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    refused(format!("cannot read '{}': {error}", path.display()))
-}
-
-fn makes_no_sense(path: &Path, error: &StreamError) -> Failure {
-    refused(format!("'{}': {error}", path.display()))
-}
-
-/// Reads the records of a file.
-struct Reader<'a> {
-    path: &'a Path,
-    file: BufReader<File>,
-    at: u64,
-}
-
-/// A stream in a file, of one snapshot.
-struct Stream<'a> {
-    reader: Reader<'a>,
-    parser: Parser,
-    begin: Begin,
-    list: Option<NvList>,
-    /// Bytes of it so far.
-    bytes: u64,
-}
-
-/// What comes next in a stream.
-enum Next {
-    /// A record, where its payload is in the file, and the payload.
-    Record(Record, u64, Vec<u8>),
-    /// The stream is whole.
-    End,
-    /// It was cut, or what follows is damaged.
-    Cut(Option<StreamError>),
-}
-
-impl<'a> Reader<'a> {
-    fn open(path: &'a Path) -> Result<Self, Failure> {
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        Ok(Self { path, file: BufReader::with_capacity(AT_ONCE, file), at: 0 })
-    }
-
-    /// The next bytes; fewer at the file's end.
-    fn take(&mut self, length: usize) -> Result<Vec<u8>, Failure> {
-        let mut bytes = Vec::new();
-        let read = (&mut self.file).take(length as u64).read_to_end(&mut bytes);
-        read.map_err(|error| unreadable(self.path, &error))?;
-        self.at += bytes.len() as u64;
-        Ok(bytes)
-    }
-
-    /// The next stream; none behind the last. What stands in front of several is passed over.
-    fn stream(mut self) -> Result<Option<Stream<'a>>, Failure> {
-        loop {
-            let bytes = self.take(RECORD_SIZE)?;
-            let Ok(header) = <[u8; RECORD_SIZE]>::try_from(bytes.as_slice()) else { return Ok(None) };
-            if Parser::is_package_end(&header) {
-                return Ok(None);
-            }
-            let path = self.path;
-            let (mut parser, begin) = Parser::begin(&header).map_err(|error| makes_no_sense(path, &error))?;
-            let list = self.take(begin.list_length as usize)?;
-            if list.len() < begin.list_length as usize {
-                return Ok(None);
-            }
-            if begin.list_length > 0 {
-                parser.payload(&list).map_err(|error| makes_no_sense(path, &error))?;
-            }
-            if begin.kind == HeaderKind::Substream {
-                let list = NvList::decode(&list).ok();
-                let bytes = (RECORD_SIZE + begin.list_length as usize) as u64;
-                return Ok(Some(Stream { reader: self, parser, begin, list, bytes }));
-            }
-            self.take(RECORD_SIZE)?;
-        }
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
+        refused(error.to_string())
     }
 }
 
-impl Stream<'_> {
-    fn next(&mut self) -> Result<Next, Failure> {
-        let bytes = self.reader.take(RECORD_SIZE)?;
-        let Ok(header) = <[u8; RECORD_SIZE]>::try_from(bytes.as_slice()) else { return Ok(Next::Cut(None)) };
-        let next = match self.parser.header(&header) {
-            Ok(next) => next,
-            Err(error) => return Ok(Next::Cut(Some(error))),
-        };
-        self.bytes += RECORD_SIZE as u64;
-        if matches!(next.record, Record::End(_)) {
-            return Ok(Next::End);
-        }
-        let at = self.reader.at;
-        let payload = self.reader.take(next.payload as usize)?;
-        if payload.len() < next.payload as usize {
-            return Ok(Next::Cut(None));
-        }
-        if let Err(error) = self.parser.payload(&payload) {
-            return Ok(Next::Cut(Some(error)));
-        }
-        self.bytes += payload.len() as u64;
-        Ok(Next::Record(next.record, at, payload))
+/// Where what is named so can be looked at: a directory, or a file system or snapshot that is mounted.
+fn place(name: &str) -> Result<PathBuf, Failure> {
+    let path = Path::new(name);
+    if path.is_dir() {
+        return Ok(path.to_owned());
     }
-
-    /// The next record of a stream that has to be whole.
-    fn record(&mut self) -> Result<Option<(Record, u64, Vec<u8>)>, Failure> {
-        match self.next()? {
-            Next::Record(record, at, payload) => Ok(Some((record, at, payload))),
-            Next::End => Ok(None),
-            Next::Cut(Some(error)) => Err(makes_no_sense(self.reader.path, &error)),
-            Next::Cut(None) => Err(refused(format!("'{}': incomplete stream", self.reader.path.display()))),
-        }
+    let (dataset, snapshot) = name.split_once('@').map_or((name, None), |(dataset, own)| (dataset, Some(own)));
+    let mut session = Session::new(format!("platter stream diff {name}"))?;
+    let mounts = session.ask(ListMounts {})?;
+    let found = mounts.into_iter().find(|entry| entry.dataset == dataset);
+    let found =
+        found.ok_or_else(|| refused(format!("'{name}' is no directory, and no file system that is mounted")))?;
+    let place = match snapshot {
+        Some(own) => found.mountpoint.join(".zfs/snapshot").join(own),
+        None => found.mountpoint,
+    };
+    match place.is_dir() {
+        true => Ok(place),
+        false => Err(refused(format!("'{name}' cannot be looked at: '{}' is no directory", place.display()))),
     }
 }
 
-/// The first stream in a file, which is a full one of a file system.
-fn full(path: &Path) -> Result<Stream<'_>, Failure> {
-    let none = || refused(format!("'{}': there is no stream in it", path.display()));
-    let stream = Reader::open(path)?.stream()?.ok_or_else(none)?;
-    if stream.begin.from_guid.0 != 0 {
-        let text = "it is incremental, and has only what changed: its files cannot be found";
-        return Err(refused(format!("'{}': {text}", path.display())));
-    }
-    if !stream.begin.is_filesystem() {
-        return Err(refused(format!("'{}': it is of a volume, which has no files", path.display())));
-    }
-    Ok(stream)
-}
+/// Exit code when something differs, as of diff(1).
+const DIFFERENT: u8 = 1;
 
-/// What is known of a stream's directories.
-struct Tree<'a> {
-    path: &'a Path,
-    file: File,
-    directories: Directories,
-    swapped: bool,
-}
-
-impl<'a> Tree<'a> {
-    /// Reads the whole stream.
-    fn of(path: &'a Path) -> Result<Self, Failure> {
-        let mut stream = full(path)?;
-        let mut directories = Directories::default();
-        while let Some((record, at, _)) = stream.record()? {
-            directories.note(&record, at).map_err(|error| makes_no_sense(path, &error))?;
+/// Compares a stream with a directory.
+fn diff(path: &Path, with: &str) -> Done {
+    let path_of = |named: &Named| {
+        format!("/{}{}", printable(&named.path), if named.is_directory && !named.path.is_empty() { "/" } else { "" })
+    };
+    let mut code = 0;
+    platter_archive::diff::diff(path, &place(with)?, &mut |difference| {
+        code = DIFFERENT;
+        match difference {
+            Difference::Missing(named) => outln!("-\t{}", path_of(&named)),
+            Difference::Added(named) => outln!("+\t{}", path_of(&named)),
+            Difference::Changed(named, how) => outln!("M\t{}\t({})", path_of(&named), how.join(", ")),
         }
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        Ok(Self { path, file, directories, swapped: stream.parser.is_swapped() })
-    }
-
-    fn block(&self, place: &BlockPlace) -> Result<Vec<u8>, Failure> {
-        let mut payload = vec![0; place.stored];
-        self.file.read_exact_at(&mut payload, place.at).map_err(|error| unreadable(self.path, &error))?;
-        place.contents(&payload, self.swapped).map_err(|error| makes_no_sense(self.path, &error))
-    }
-
-    fn root(&self) -> Result<ObjectId, Failure> {
-        for place in self.directories.blocks_of_master() {
-            let found = contents::root(&self.block(&place)?).map_err(|error| makes_no_sense(self.path, &error))?;
-            if let Some(root) = found {
-                return Ok(root);
-            }
-        }
-        Err(refused(format!("'{}': its topmost directory is not in it", self.path.display())))
-    }
-
-    /// The entries of a directory, by name.
-    fn entries(&self, directory: ObjectId) -> Result<Vec<contents::Entry>, Failure> {
-        let mut all = Vec::new();
-        for place in self.directories.blocks_of(directory) {
-            all.extend(contents::entries(&self.block(&place)?).map_err(|error| makes_no_sense(self.path, &error))?);
-        }
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(all)
-    }
-
-    /// What a path leads to.
-    fn find(&self, path: &str) -> Result<(ObjectId, EntryKind), Failure> {
-        let mut at = (self.root()?, EntryKind::Directory);
-        for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-            let missing = || refused(format!("'{}': there is no '{path}' in it", self.path.display()));
-            if at.1 != EntryKind::Directory {
-                return Err(missing());
-            }
-            let entries = self.entries(at.0)?;
-            let found = entries.into_iter().find(|entry| entry.name == name.as_bytes()).ok_or_else(missing)?;
-            at = (found.object, found.kind);
-        }
-        Ok(at)
-    }
+    })?;
+    Ok(code)
 }
 
 /// A name as it is printed: what could do something to a terminal is a backslash and three octal digits.
@@ -293,67 +172,23 @@ fn list(path: &Path, below: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file's bytes in order, with zeros where nothing is said of them.
-struct Output {
-    out: std::io::Stdout,
-    at: u64,
-    size: u64,
-}
-
-impl Output {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.at += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(|error| refused(format!("cannot write: {error}")))
-    }
-
-    fn zeros(&mut self, to: u64) -> Result<(), Failure> {
-        let zeros = vec![0; AT_ONCE];
-        while self.at < to.min(self.size) {
-            let length = (to.min(self.size) - self.at).min(AT_ONCE as u64) as usize;
-            self.put(&zeros[..length])?;
-        }
-        Ok(())
-    }
-
-    fn block(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
-        if offset < self.at || offset >= self.size {
-            return Ok(());
-        }
-        self.zeros(offset)?;
-        let length = (self.size - offset).min(bytes.len() as u64) as usize;
-        self.put(&bytes[..length])
-    }
-}
-
 fn cat(path: &Path, name: &str) -> Result<(), Failure> {
     let tree = Tree::of(path)?;
     let (object, kind) = tree.find(name)?;
     if kind != EntryKind::File {
         return Err(refused(format!("'{name}' is no regular file")));
     }
-    let mut stream = full(path)?;
-    let mut output: Option<Output> = None;
-    while let Some((record, at, payload)) = stream.record()? {
-        match (&record, &mut output) {
-            (Record::Object(found), _) if found.object == object => {
-                let size = contents::file_size(found, &payload, tree.swapped);
-                let size = size.ok_or_else(|| refused(format!("'{name}': its size is not known")))?;
-                output = Some(Output { out: std::io::stdout(), at: 0, size });
-            }
-            (_, Some(output)) => match contents::block_of(&record, at) {
-                Some((of, offset, place)) if of == object => {
-                    let block = place.contents(&payload, tree.swapped);
-                    output.block(offset, &block.map_err(|error| makes_no_sense(path, &error))?)?;
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-    let missing = || refused(format!("'{}': '{name}' is not in it", path.display()));
-    let mut output = output.ok_or_else(missing)?;
-    output.zeros(output.size)?;
-    output.out.flush().map_err(|error| refused(format!("cannot write: {error}")))
+    let (file, size) = (tree.one_file(object)?, tree.attributes(object)?.size);
+    let cannot_write = |error: std::io::Error| refused(format!("cannot write: {error}"));
+    let mut sink = Sink::output().map_err(cannot_write)?;
+    tree.parts(&file, 0, size, |part| {
+        let written = match part {
+            Part::Bytes(bytes) => sink.data(bytes),
+            Part::Zeros(count) => sink.hole(count),
+        };
+        written.map_err(cannot_write)
+    })?;
+    sink.end().map_err(cannot_write)
 }
 
 /// Where a receive of the stream would go on; none when it is whole.
@@ -364,7 +199,7 @@ fn token(path: &Path) -> Result<Option<ResumeToken>, Failure> {
         any = true;
         let mut reached = ResumePoint::default();
         loop {
-            match stream.next()? {
+            match stream.advance()? {
                 Next::Record(record, ..) => reached.note(&record, stream.bytes),
                 Next::End => break,
                 Next::Cut(_) => return Ok(Some(reached.token(&stream.begin, stream.list.as_ref()))),

@@ -54,7 +54,7 @@ pub enum Place {
     Inside(String),
     /// At everything that depends on a data set.
     Dependents(String),
-    /// At those snapshots of a data set that are newer than the one that is named.
+    /// At those snapshots and bookmarks of a data set that are newer than the snapshot that is named.
     NewerThan(String),
     /// At everything that depends on those.
     DependentsOfNewer(String),

@@ -8,7 +8,7 @@
 //! - a block born after the latest snapshot is freed at once, an older one goes to the deadlist.
 
 use platter_ondisk::features::Feature;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use platter_dmu::bpobj::sizes;
@@ -32,6 +32,8 @@ pub struct Deltas {
     pub own: SpaceChange,
     /// Pointers for the deadlist: snapshots still hold them.
     pub dead: Vec<BlkPtr>,
+    /// What died, snapshots or not, by the first group from its birth on of which there is a bookmark that follows.
+    pub freed: BTreeMap<Txg, SpaceChange>,
     /// Features that a newborn block needs.
     pub features: BTreeSet<Feature>,
 }
@@ -42,6 +44,7 @@ impl Deltas {
         self.referenced == SpaceChange::default()
             && self.own == SpaceChange::default()
             && self.dead.is_empty()
+            && self.freed.is_empty()
             && self.features.is_empty()
     }
 }
@@ -52,23 +55,38 @@ pub fn space(used: u64, bp: &BlkPtr) -> SpaceChange {
     SpaceChange { used: used as i64, compressed: compressed as i64, uncompressed: uncompressed as i64 }
 }
 
-/// Accounting of one data set, or (with `previous_snapshot` at zero) of the MOS.
+/// What else may have a block that dies.
+#[derive(Debug, Default)]
+struct History {
+    /// The group of the latest snapshot.
+    snapshot: Txg,
+    /// The groups of bookmarks at or after that, which follow what is freed; in order.
+    bookmarks: Vec<Txg>,
+}
+
+/// Accounting of one data set, or (with no snapshot) of the MOS.
 pub struct Accounting {
     store: Store,
-    previous_snapshot: Mutex<Txg>,
+    history: Mutex<History>,
     deltas: Mutex<Deltas>,
 }
 
 impl Accounting {
-    /// Accounting with nothing booked; blocks born up to group `previous_snapshot` belong to a snapshot too.
-    pub fn new(store: Store, previous_snapshot: Txg) -> Self {
-        Self { store, previous_snapshot: Mutex::new(previous_snapshot), deltas: Mutex::default() }
+    /// Accounting with nothing booked; blocks born up to group `snapshot`, the latest one's, belong to a snapshot too.
+    pub fn new(store: Store, snapshot: Txg) -> Self {
+        let history = History { snapshot, bookmarks: Vec::new() };
+        Self { store, history: Mutex::new(history), deltas: Mutex::default() }
     }
 
-    /// A snapshot was taken in group `txg`, or the last one is of that group now. Nothing is booked meanwhile.
-    pub fn set_previous_snapshot(&self, txg: Txg) {
-        assert!(self.is_empty(), "what was booked would be taken for another snapshot's");
-        *self.previous_snapshot.lock() = txg;
+    /// The latest snapshot is of group `snapshot` now, and bookmarks at or after it are of the groups `bookmarks`,
+    /// which are in order.
+    pub fn set_history(&self, snapshot: Txg, bookmarks: Vec<Txg>) {
+        let is_later = bookmarks.first().is_none_or(|&first| first >= snapshot);
+        assert!(is_later && bookmarks.is_sorted(), "groups go forward");
+        let mut history = self.history.lock();
+        let is_booked = !self.deltas.lock().is_empty();
+        assert!(snapshot == history.snapshot || !is_booked, "what was booked would be taken for another snapshot's");
+        *history = History { snapshot, bookmarks };
     }
 
     /// Takes what was booked.
@@ -88,7 +106,7 @@ impl SpaceAccounting for Accounting {
             return;
         }
         assert_eq!(bp.birth(), txg, "a block is booked in the group in which it was born");
-        debug_assert!(txg > *self.previous_snapshot.lock(), "a block is born that a snapshot would be taken to have");
+        debug_assert!(txg > self.history.lock().snapshot, "a block is born that a snapshot would be taken to have");
         let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
         deltas.referenced += change;
@@ -105,11 +123,16 @@ impl SpaceAccounting for Accounting {
             return;
         }
         let change = space(self.store.dsize(bp), bp);
+        let history = self.history.lock();
         let mut deltas = self.deltas.lock();
         deltas.referenced -= change;
-        if bp.birth() > *self.previous_snapshot.lock() || Canary::SnapshotForgotten.sings() {
+        let first = history.bookmarks.partition_point(|&bookmark| bookmark < bp.birth());
+        if let Some(&bookmark) = history.bookmarks.get(first) {
+            *deltas.freed.entry(bookmark).or_default() += change;
+        }
+        if bp.birth() > history.snapshot || Canary::SnapshotForgotten.sings() {
             deltas.own -= change;
-            drop(deltas);
+            drop((deltas, history));
             self.store.free(txg, bp);
         } else {
             deltas.dead.push(*bp);

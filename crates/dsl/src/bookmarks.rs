@@ -1,8 +1,7 @@
 //! Bookmarks: what a snapshot was, of which an incremental stream needs no more (`module/zfs/dsl_bookmark.c`).
 //!
-//! A data set's bookmarks are in a ZAP that its own object names. Those made here are of the first form, three numbers;
-//! of the second, with what was freed since, the first three are the same. A redaction bookmark is of the second too,
-//! as it names its list.
+//! A data set's bookmarks are in a ZAP that its own object names. What is stored of each is in `bookmark_phys`, what it
+//! knows of space in `bookmark_space`.
 
 use std::sync::Arc;
 
@@ -13,42 +12,31 @@ use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
 use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 
+use crate::bookmark_phys::{self, BookmarkPhys, BookmarkSpace};
 use crate::dataset::Dataset;
+use crate::dataset_report::ratio;
 use crate::error::{PoolError, Result};
+use crate::followed::{FIELD, names};
 use crate::named_snapshot;
 use crate::pool::DslPool;
 use crate::redaction_list::{self, RedactionHead};
 use crate::send_since::{Since, is_before, missing, not_earlier};
 use crate::snapshot::SnapshotBonus;
-use crate::{history, redacted, space, zapify};
+use crate::space_since::Earlier;
+use crate::{bookmark_space, history, redacted, space, zapify};
 
-/// Where a data set's object names them (`DS_FIELD_BOOKMARK_NAMES`).
-const FIELD: &str = "com.delphix:bookmarks";
 /// `U8_TEXTPREP_TOUPPER`: names compare without case where files' do.
 const NORMALIZE_TO_UPPER: u32 = 2;
-/// Numbers of the first form (`BOOKMARK_PHYS_SIZE_V1`), and of the second.
-const NUMBERS: usize = 3;
-const NUMBERS_LONG: usize = 12;
-/// `ZBM_FLAG_HAS_FBN`: it has what was freed since.
-const HAS_FREED: u64 = 1;
 
 /// A bookmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// Its name, without the data set's.
     pub name: String,
-    /// The snapshot's guid.
-    pub guid: Guid,
-    /// The group in which that was taken.
-    pub creation_txg: Txg,
-    /// When, in seconds since 1970.
-    pub creation_time: u64,
-    /// Whether it is of the second form.
+    /// What is stored of it.
+    pub phys: BookmarkPhys,
+    /// Whether it is stored in the second form.
     is_long: bool,
-    /// Whether it has what was freed since.
-    has_freed: bool,
-    /// The list of what is left out of the snapshot, of a redaction bookmark.
-    pub redaction: Option<ObjectId>,
 }
 
 impl Bookmark {
@@ -58,11 +46,20 @@ impl Bookmark {
             let value = PropertyValue::Number(number);
             (name.to_owned(), Property { value, source: PropertySource::None })
         };
+        let phys = &self.phys;
         let mut properties = Properties::from([
-            number("creation", self.creation_time),
-            number("createtxg", self.creation_txg.0),
-            number("guid", self.guid.0),
+            number("creation", phys.creation_time),
+            number("createtxg", phys.creation_txg.0),
+            number("guid", phys.guid.0),
         ]);
+        if phys.has_freed() {
+            let BookmarkSpace { used, compressed, uncompressed } = phys.referenced;
+            properties.extend([
+                number("referenced", used),
+                number("logicalreferenced", uncompressed),
+                number("refcompressratio", ratio(uncompressed, compressed)),
+            ]);
+        }
         let kind = PropertyValue::Text(DatasetKind::Bookmark.name().into());
         properties.insert("type".into(), Property { value: kind, source: PropertySource::None });
         if let Some(head) = redaction {
@@ -81,32 +78,12 @@ impl Bookmark {
 }
 
 fn decode(name: &[u8], value: &ZapValue) -> Option<Bookmark> {
-    let [guid, txg, time, rest @ ..] = &value.integers[..] else { return None };
-    Some(Bookmark {
-        name: String::from_utf8_lossy(name).into_owned(),
-        guid: Guid(*guid),
-        creation_txg: Txg(*txg),
-        creation_time: *time,
-        is_long: !rest.is_empty(),
-        has_freed: rest.get(1).is_some_and(|flags| flags & HAS_FREED != 0),
-        redaction: rest.first().map(|&object| ObjectId(object)).filter(|object| object.is_some()),
-    })
-}
-
-/// The ZAP of a data set's bookmarks.
-async fn names(os: &Arc<Objset>, object: ObjectId) -> platter_dmu::Result<Option<Zap>> {
-    let dnode = os.dnode(object).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        return Ok(None);
-    }
-    match Zap::from_dnode(dnode).get_u64(FIELD.as_bytes()).await? {
-        Some(names) if names != 0 => Zap::open(os, ObjectId(names)).await.map(Some),
-        _ => Ok(None),
-    }
+    let phys = BookmarkPhys::decode(value)?;
+    Some(Bookmark { name: String::from_utf8_lossy(name).into_owned(), phys, is_long: bookmark_phys::is_long(value) })
 }
 
 /// The bookmark of this name.
-async fn lookup(os: &Arc<Objset>, dataset: &Dataset, name: &str) -> Result<Option<Bookmark>> {
+pub(crate) async fn lookup(os: &Arc<Objset>, dataset: &Dataset, name: &str) -> Result<Option<Bookmark>> {
     let Some(zap) = names(os, dataset.object).await? else { return Ok(None) };
     let folded = dataset.phys.lock().flags & dataset_flags::CI_DATASET != 0;
     let found = match folded {
@@ -122,16 +99,17 @@ pub(crate) async fn since(dsl: &DslPool, full_name: &str, to: &DslDatasetPhys) -
     let head = dsl.find(dataset).map_err(|_| missing(full_name))?;
     let bookmark = lookup(&dsl.mos, &head, name).await?.ok_or_else(|| missing(full_name))?;
     let since = |of_origin| Since {
-        guid: bookmark.guid,
-        txg: bookmark.creation_txg,
+        guid: bookmark.phys.guid,
+        txg: bookmark.phys.creation_txg,
         of_origin,
-        redaction: bookmark.redaction,
+        redaction: bookmark.phys.redaction,
         redacted: None,
+        earlier: Earlier::bookmark(&bookmark.phys),
     };
-    match is_before(dsl, (head.dir.object, bookmark.creation_txg), to).await? {
+    match is_before(dsl, (head.dir.object, bookmark.phys.creation_txg), to).await? {
         Some(of_origin) => Ok(since(of_origin)),
         // What was left out of the snapshot itself.
-        None if bookmark.redaction.is_some() && bookmark.guid == to.guid => Ok(since(false)),
+        None if bookmark.phys.redaction.is_some() && bookmark.phys.guid == to.guid => Ok(since(false)),
         None => Err(not_earlier()),
     }
 }
@@ -144,8 +122,8 @@ pub(crate) async fn redaction_of(dsl: &DslPool, full_name: &str, guid: Guid) -> 
     let absent = || PoolError::NotFound(format!("redaction bookmark '{full_name}' does not exist"));
     let (dataset, name) = full_name.split_once('#').ok_or_else(absent)?;
     let bookmark = lookup(&dsl.mos, &*dsl.find(dataset)?, name).await?.ok_or_else(absent)?;
-    let list = bookmark.redaction.ok_or_else(|| PoolError::invalid("not a redaction bookmark"))?;
-    if bookmark.guid != guid {
+    let list = bookmark.phys.redaction.ok_or_else(|| PoolError::invalid("not a redaction bookmark"))?;
+    if bookmark.phys.guid != guid {
         return Err(PoolError::invalid("it is a redaction bookmark of another snapshot"));
     }
     Ok(list)
@@ -154,7 +132,10 @@ pub(crate) async fn redaction_of(dsl: &DslPool, full_name: &str, guid: Guid) -> 
 /// A bookmark that can be made.
 struct Plan {
     dataset: Arc<Dataset>,
-    bookmark: Bookmark,
+    name: String,
+    bookmark: BookmarkPhys,
+    /// The snapshot, when it is not made of another bookmark.
+    source: Option<ObjectId>,
     /// What its list says of itself, of a redaction bookmark.
     redaction: Option<RedactionHead>,
     /// One of this name that is not complete, and of no use.
@@ -179,7 +160,7 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str, wanted: Option<Reda
     let mut redaction = wanted;
     let head = dataset.phys.lock().clone();
     let not_an_ancestor = || PoolError::invalid("source is not an ancestor of the new bookmark's dataset");
-    let mut bookmark = match source.contains('#') {
+    let (bookmark, source) = match source.contains('#') {
         true => {
             let (of, own) = source.split_once('#').ok_or_else(invalid)?;
             let of = dsl.find(of)?;
@@ -187,13 +168,13 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str, wanted: Option<Reda
             let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
             is_before(
                 dsl,
-                (of.dir.object, found.creation_txg),
+                (of.dir.object, found.phys.creation_txg),
                 &DslDatasetPhys { creation_txg: Txg(u64::MAX), ..head },
             )
             .await?
             .ok_or_else(not_an_ancestor)?;
             // The list of a redaction bookmark is its own.
-            Bookmark { is_long: false, has_freed: false, redaction: None, ..found }
+            (found.phys.without_list(), None)
         }
         false => {
             let found = named_snapshot::find(dsl, source).await?;
@@ -208,35 +189,41 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str, wanted: Option<Reda
             {
                 redaction = Some(RedactionHead { last: (u64::MAX, u64::MAX), entries: 0, snaps });
             }
-            Bookmark {
-                name: String::new(),
-                guid: phys.guid,
-                creation_txg: phys.creation_txg,
-                creation_time: phys.creation_time,
-                is_long: false,
-                has_freed: false,
-                redaction: None,
-            }
+            (BookmarkPhys::of(&phys), Some(found.object))
         }
     };
-    bookmark.name = name.to_owned();
-    Ok(Plan { dataset, bookmark, redaction, replaced })
+    Ok(Plan { dataset, name: name.to_owned(), bookmark, source, redaction, replaced })
 }
 
 /// Whether a bookmark gives way to a redaction bookmark that begins as `wanted`: it was to be the same, and whoever
 /// made it did not get to the end.
 async fn is_replaced(dsl: &DslPool, there: &Bookmark, wanted: Option<&RedactionHead>) -> Result<bool> {
-    let (Some(list), Some(wanted)) = (there.redaction, wanted) else { return Ok(false) };
+    let (Some(list), Some(wanted)) = (there.phys.redaction, wanted) else { return Ok(false) };
     let head = redaction_list::load(&dsl.mos, list).await?;
     Ok(!head.is_complete() && head.snaps == wanted.snaps && !dsl.in_use.has(list))
 }
 
-/// Gives back what a bookmark has beside its entry. Within a task.
+/// Removes a bookmark and what it has beside its entry. Within a task.
+async fn remove(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    head: &Dataset,
+    zap: &Zap,
+    bookmark: &Bookmark,
+) -> platter_zio::Result<()> {
+    zap.remove(tx, bookmark.name.as_bytes()).await?;
+    head.followed.lock().forget(bookmark.name.as_bytes(), &bookmark.phys);
+    head.book_by_history();
+    bookmark_space::end(dsl, tx, head, &bookmark.phys).await?;
+    release(dsl, tx, bookmark).await
+}
+
+/// Gives back what a bookmark has beside its entry and its space. Within a task.
 async fn release(dsl: &Arc<DslPool>, tx: &Tx, bookmark: &Bookmark) -> platter_zio::Result<()> {
     if bookmark.is_long {
         dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
     }
-    match bookmark.redaction {
+    match bookmark.phys.redaction {
         Some(list) => redaction_list::destroy(dsl, tx, list).await,
         None => Ok(()),
     }
@@ -279,9 +266,7 @@ pub async fn move_older(
     let Some(zap) = names(&dsl.mos, from.object).await? else { return Ok(()) };
     let mut target = None;
     for entry in zap.all().await? {
-        if decode(&entry.name, &entry.value).is_none_or(|bookmark| bookmark.creation_txg > txg) {
-            continue;
-        }
+        let Some(phys) = BookmarkPhys::decode(&entry.value).filter(|phys| phys.creation_txg <= txg) else { continue };
         let target = match &mut target {
             Some(target) => target,
             none => none.insert(ensure(dsl, tx, to).await?),
@@ -289,35 +274,41 @@ pub async fn move_older(
         if target.get(&entry.name).await?.is_none() {
             target.add(tx, &entry.name, &entry.value).await?;
             zap.remove(tx, &entry.name).await?;
+            to.followed.lock().note(&entry.name, &phys);
+            from.followed.lock().forget(&entry.name, &phys);
         }
     }
+    from.book_by_history();
+    to.book_by_history();
     Ok(())
 }
 
 /// Makes it. Within a task.
 async fn make(dsl: &Arc<DslPool>, tx: &Tx, full_name: &str, plan: Plan) -> platter_zio::Result<Option<ObjectId>> {
-    let Plan { dataset, bookmark, redaction, replaced } = plan;
+    let Plan { dataset, name, bookmark: mut phys, source, redaction, replaced } = plan;
     let zap = ensure(dsl, tx, &dataset).await?;
     if let Some(replaced) = replaced {
-        release(dsl, tx, &replaced).await?;
-        zap.remove(tx, replaced.name.as_bytes()).await?;
+        remove(dsl, tx, &dataset, &zap, &replaced).await?;
     }
-    let mut integers = vec![bookmark.guid.0, bookmark.creation_txg.0, bookmark.creation_time];
-    assert_eq!(integers.len(), NUMBERS, "the first form has three numbers");
-    let list = match &redaction {
-        Some(head) => Some(redaction_list::create(dsl, tx, head).await?),
-        None => None,
-    };
-    if let Some(list) = list {
-        integers.push(list.0);
-        integers.resize(NUMBERS_LONG, 0);
-        dsl.features.adjust(tx, Feature::BookmarkV2, 1).await?;
-        dsl.dirty_config();
+    if let Some(head) = &redaction {
+        phys.redaction = Some(redaction_list::create(dsl, tx, head).await?);
     }
-    zap.add(tx, bookmark.name.as_bytes(), &ZapValue { integer_size: 8, integers }).await?;
-    let text = format!("{full_name} ({}) creation_txg={}", dataset.object, bookmark.creation_txg);
+    if let Some(source) = source {
+        let snapshot = SnapshotBonus::load(&dsl.mos, source).await?.phys;
+        bookmark_space::begin(dsl, &mut phys, &snapshot).await?;
+    }
+    for (feature, is_needed) in [(Feature::BookmarkWritten, phys.has_freed()), (Feature::BookmarkV2, phys.is_long())] {
+        if is_needed {
+            dsl.features.adjust(tx, feature, 1).await?;
+            dsl.dirty_config();
+        }
+    }
+    zap.add(tx, name.as_bytes(), &phys.encode()).await?;
+    dataset.followed.lock().note(name.as_bytes(), &phys);
+    dataset.book_by_history();
+    let text = format!("{full_name} ({}) creation_txg={}", dataset.object, phys.creation_txg);
     history::append_event(dsl, tx, "bookmark", &text).await?;
-    Ok(list)
+    Ok(phys.redaction)
 }
 
 /// Removes bookmarks of snapshots later than group `txg`, as the data set goes back to what it was then: what comes
@@ -329,9 +320,8 @@ pub async fn remove_newer(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, txg: T
     let Some(zap) = names(&dsl.mos, dataset.object).await? else { return Ok(()) };
     for entry in zap.all().await? {
         let Some(bookmark) = decode(&entry.name, &entry.value) else { continue };
-        if bookmark.creation_txg > txg {
-            release(dsl, tx, &bookmark).await?;
-            zap.remove(tx, &entry.name).await?;
+        if bookmark.phys.creation_txg > txg {
+            remove(dsl, tx, dataset, &zap, &bookmark).await?;
             let text = format!("{} ({})", bookmark.name, dataset.object);
             history::append_event(dsl, tx, "remove bookmark", &text).await?;
         }
@@ -346,9 +336,12 @@ pub async fn remove_newer(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, txg: T
 pub async fn remove_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> platter_zio::Result<()> {
     let Some(zap) = names(&dsl.mos, dataset.object).await? else { return Ok(()) };
     for entry in zap.all().await? {
-        if let Some(bookmark) = decode(&entry.name, &entry.value) {
-            release(dsl, tx, &bookmark).await?;
+        let Some(bookmark) = decode(&entry.name, &entry.value) else { continue };
+        if bookmark.phys.has_freed() {
+            // Its deadlist goes as a whole, and nobody was cloned from it.
+            dsl.features.adjust(tx, Feature::BookmarkWritten, -1).await?;
         }
+        release(dsl, tx, &bookmark).await?;
     }
     dsl.features.adjust(tx, Feature::Bookmarks, -1).await?;
     dsl.mos.free_object(tx, zap.dnode().object()).await
@@ -364,7 +357,7 @@ impl DslPool {
         let Some(zap) = names(&self.mos, head.object).await? else { return Ok(Vec::new()) };
         let mut all: Vec<Bookmark> =
             zap.all().await?.iter().filter_map(|entry| decode(&entry.name, &entry.value)).collect();
-        all.sort_by(|a, b| (a.creation_txg, &a.name).cmp(&(b.creation_txg, &b.name)));
+        all.sort_by(|a, b| (a.phys.creation_txg, &a.name).cmp(&(b.phys.creation_txg, &b.name)));
         Ok(all)
     }
 
@@ -374,7 +367,7 @@ impl DslPool {
     /// It does not exist; damage, unreadable blocks.
     pub async fn bookmark_by_guid(&self, dataset: &str, guid: Guid) -> Result<Option<String>> {
         let all = self.bookmarks(dataset).await?;
-        Ok(all.into_iter().find(|bookmark| bookmark.guid == guid).map(|found| format!("{dataset}#{}", found.name)))
+        Ok(all.into_iter().find(|bookmark| bookmark.phys.guid == guid).map(|found| format!("{dataset}#{}", found.name)))
     }
 
     /// Full name of the redaction bookmark of the snapshot of this guid of `dataset`, for the sake of these others.
@@ -383,7 +376,7 @@ impl DslPool {
     /// It does not exist; damage, unreadable blocks.
     pub async fn redaction_bookmark(&self, dataset: &str, guid: Guid, snaps: &[Guid]) -> Result<Option<String>> {
         for bookmark in self.bookmarks(dataset).await? {
-            let Some(list) = bookmark.redaction.filter(|_| bookmark.guid == guid) else { continue };
+            let Some(list) = bookmark.phys.redaction.filter(|_| bookmark.phys.guid == guid) else { continue };
             let head = redaction_list::load(&self.mos, list).await?;
             let same = |of: &[Guid], as_in: &[Guid]| of.iter().all(|guid| as_in.contains(guid));
             if head.is_complete() && same(&head.snaps, snaps) && same(snaps, &head.snaps) {
@@ -409,7 +402,7 @@ impl DslPool {
     }
 
     async fn report_of(&self, dataset: &str, bookmark: &Bookmark) -> Result<DatasetReport> {
-        let head = match bookmark.redaction {
+        let head = match bookmark.phys.redaction {
             Some(list) => Some(redaction_list::load(&self.mos, list).await?),
             None => None,
         };
@@ -477,19 +470,14 @@ impl DslPool {
             let (dataset, name) = wanted.split_once('#').ok_or_else(absent)?;
             let dataset = dsl.find(dataset)?;
             let found = lookup(&dsl.mos, &dataset, name).await?.ok_or_else(absent)?;
-            // What was freed since is kept for it, and would have to be let go.
-            if found.has_freed {
-                return Err(PoolError::Unsupported("it was made by another version of ZFS".into()));
-            }
-            if found.redaction.is_some_and(|list| dsl.in_use.has(list)) {
+            if found.phys.redaction.is_some_and(|list| dsl.in_use.has(list)) {
                 return Err(PoolError::Busy("dataset is busy".into()));
             }
             Ok((dataset, found))
         };
         let destroy = async move |dsl: Arc<Self>, tx: Tx, (dataset, found): (Arc<Dataset>, Bookmark)| {
-            release(&dsl, &tx, &found).await?;
             if let Some(zap) = names(&dsl.mos, dataset.object).await? {
-                zap.remove(&tx, found.name.as_bytes()).await?;
+                remove(&dsl, &tx, &dataset, &zap, &found).await?;
             }
             let text = format!("{gone} ({})", dataset.object);
             history::append_event(&dsl, &tx, "remove bookmark", &text).await?;

@@ -22,6 +22,7 @@ use crate::contents::Contents;
 use crate::deadlist;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
+use crate::followed::Followed;
 use crate::mos_access::MosAccess;
 use crate::noted::Noted;
 use crate::snapshot::{self, Origin, SnapshotBonus};
@@ -41,6 +42,8 @@ pub struct Dataset {
     pub phys: Mutex<DslDatasetPhys>,
     /// Births and deaths not yet applied.
     pub accounting: Arc<Accounting>,
+    /// Its bookmarks that follow what is freed.
+    pub followed: Mutex<Followed>,
     /// The open object set, while somebody uses it.
     pub objset: Mutex<Option<Arc<Objset>>>,
     /// The open object set's intent log, when it can be written.
@@ -92,7 +95,7 @@ impl Dataset {
             }
         }
         let kind = kind_of(store, object, &phys.bp).await;
-        Ok(Arc::new(Self {
+        let dataset = Self {
             kind,
             users: Arc::default(),
             server: Mutex::new(None),
@@ -100,12 +103,28 @@ impl Dataset {
             dir,
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
             phys: Mutex::new(phys),
+            followed: Mutex::default(),
             objset: Mutex::new(None),
             zil: Mutex::new(None),
             features: Mutex::new(active),
             contents: Mutex::default(),
             noted: Mutex::default(),
-        }))
+        };
+        match Followed::load(os, object).await {
+            Ok(followed) => *dataset.followed.lock() = followed,
+            // Figures of bookmarks are no reason to refuse a pool.
+            Err(error) => tracing::warn!(dataset = %object, %error, "its bookmarks do not follow what is freed"),
+        }
+        dataset.book_by_history();
+        Ok(Arc::new(dataset))
+    }
+
+    /// What dies from now on is booked by the latest snapshot and the bookmarks since, as they are now. To be called in
+    /// the task that changes one of them.
+    pub fn book_by_history(&self) {
+        let latest = self.phys.lock().prev_snap_txg;
+        let bookmarks = self.followed.lock().groups_from(latest);
+        self.accounting.set_history(latest, bookmarks);
     }
 
     /// Makes a data set of `kind` in `dir`, descending from the pool's origin snapshot when there is one
@@ -171,6 +190,7 @@ impl Dataset {
             dir: dir.clone(),
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
             phys: Mutex::new(phys),
+            followed: Mutex::default(),
             objset: Mutex::new(None),
             zil: Mutex::new(None),
             features: Mutex::default(),

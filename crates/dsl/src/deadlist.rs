@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use platter_dmu::bpobj::{Bpobj, sizes};
+use platter_dmu::bpobj::{Bpobj, BpobjSpace, sizes};
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
@@ -26,7 +26,12 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64)
     if !version.has_deadlists() {
         return Bpobj::create_plain(mos, tx, BPOBJ_BLOCK).await;
     }
-    let new = NewZap {
+    Ok(Zap::create(mos, tx, None, new(salt)).await?.dnode().object())
+}
+
+/// What a new one with entries is.
+pub(crate) fn new(salt: u64) -> NewZap {
+    NewZap {
         object_type: ObjectType::DEADLIST,
         normalization: 0,
         flags: 0,
@@ -34,8 +39,7 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64)
         bonus_length: DEADLIST_SIZE as u16,
         dnode_size: 0,
         salt,
-    };
-    Ok(Zap::create(mos, tx, None, new).await?.dnode().object())
+    }
 }
 
 /// Adds the entry for blocks born after group `birth`, naming `bpobj`.
@@ -67,18 +71,25 @@ pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(Txg, Obj
     Ok(entries.into_iter().map(|(key, object)| (Txg(key), ObjectId(object))).collect())
 }
 
+/// Bytes of all pointers on the deadlist.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn space(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<DeadlistPhys> {
+    let dnode = mos.dnode(deadlist).await?;
+    if dnode.info().object_type == ObjectType::BPOBJ {
+        let BpobjSpace { used, compressed, uncompressed, .. } = Bpobj::open(mos, deadlist).await?.space().await?;
+        return Ok(DeadlistPhys { used, comp: compressed, uncomp: uncompressed });
+    }
+    DeadlistPhys::decode(&dnode.bonus()).map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))
+}
+
 /// Deflated bytes of all pointers on the deadlist.
 ///
 /// # Errors
 /// Device errors, damage.
 pub async fn space_used(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<u64> {
-    let dnode = mos.dnode(deadlist).await?;
-    if dnode.info().object_type == ObjectType::BPOBJ {
-        return Ok(Bpobj::open(mos, deadlist).await?.space().await?.used);
-    }
-    let phys = DeadlistPhys::decode(&dnode.bonus())
-        .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
-    Ok(phys.used)
+    Ok(space(mos, deadlist).await?.used)
 }
 
 /// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named

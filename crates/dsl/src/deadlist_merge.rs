@@ -13,6 +13,7 @@ use platter_dmu::bpobj::{Bpobj, BpobjSpace};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::DeadlistPhys;
+use platter_ondisk::features::Feature;
 use platter_ondisk::{ObjectId, ObjectType, Txg};
 use platter_zio::BlockStore;
 
@@ -54,38 +55,40 @@ pub async fn copy_keys(
     previous: ObjectId,
     salt: u64,
 ) -> Result<ObjectId> {
-    with_keys(mos, tx, from, previous, None, salt).await
+    with_keys(mos, tx, (from, previous), &[], salt).await
 }
 
-/// As [`copy_keys`], for a head of which a snapshot is being taken: blocks born after the snapshot before that, which
-/// was taken in group `after`, have an entry of their own.
+/// As [`copy_keys`], for a head of which a snapshot is being taken: blocks born after each of `more`, the group of the
+/// snapshot before that and those of bookmarks since, have an entry of their own.
 ///
 /// # Errors
 /// Out of space, device errors, damage.
 pub async fn for_head(
     mos: &MosAccess<'_>,
     tx: &Tx,
-    from: ObjectId,
-    previous: (ObjectId, Txg),
+    from: (ObjectId, ObjectId),
+    more: &[Txg],
     salt: u64,
 ) -> Result<ObjectId> {
-    with_keys(mos, tx, from, previous.0, Some(previous.1), salt).await
+    with_keys(mos, tx, from, more, salt).await
 }
 
 async fn with_keys(
     mos: &MosAccess<'_>,
     tx: &Tx,
-    from: ObjectId,
-    previous: ObjectId,
-    one_more: Option<Txg>,
+    (from, previous): (ObjectId, ObjectId),
+    more: &[Txg],
     salt: u64,
 ) -> Result<ObjectId> {
+    if mos.features.is_enabled(Feature::EmptyBpobj) && !deadlist::is_plain(mos.os, from).await? {
+        return with_copied_keys(mos, tx, from, more, salt).await;
+    }
     let new = deadlist::create(mos.os, tx, mos.version, salt).await?;
     if deadlist::is_plain(mos.os, new).await? {
         return Ok(new);
     }
     let mut births = births(mos.os, from, previous).await?;
-    births.extend(one_more);
+    births.extend(more);
     births.sort_unstable();
     births.dedup();
     let zap = Zap::open(mos.os, new).await?;
@@ -94,6 +97,28 @@ async fn with_keys(
         zap.put_int(tx, birth.0, list.0).await?;
     }
     Ok(new)
+}
+
+/// As [`with_keys`], where one list stands for all that are empty: `from` is copied as a whole, since each snapshot has
+/// a key for each one before it, and thousands of them would be added one by one.
+async fn with_copied_keys(mos: &MosAccess<'_>, tx: &Tx, from: ObjectId, more: &[Txg], salt: u64) -> Result<ObjectId> {
+    let from = Zap::open(mos.os, from).await?;
+    let mut keys = from.count().await?;
+    let mut added = Vec::new();
+    for &birth in more {
+        if from.get_int(birth.0).await?.is_none() && !added.contains(&birth) {
+            added.push(birth);
+        }
+    }
+    keys += added.len() as u64;
+    let Some(empty) = empty_bpobj::empty_bpobjs(mos, tx, keys as usize).await?.pop() else {
+        return deadlist::create(mos.os, tx, mos.version, salt).await;
+    };
+    let zap = Zap::create_with_keys_of(mos.os, tx, &from, deadlist::new(salt), empty.0).await?;
+    for birth in added {
+        zap.put_int(tx, birth.0, empty.0).await?;
+    }
+    Ok(zap.dnode().object())
 }
 
 /// The births at which the entries of a head's deadlist `from` part, or where that has none, the snapshot `previous`
@@ -250,17 +275,21 @@ pub async fn merge(mos: &MosAccess<'_>, tx: &Tx, store: &dyn BlockStore, into: O
     }
     let zap = Zap::open(mos.os, into).await?;
     let mut entries = deadlist::keys(mos.os, into).await?;
+    let (empty, mut empties) = (empty_bpobj::known(mos), 0);
     for (key, object) in deadlist::keys(mos.os, from).await? {
+        // Most are empty, and there may be thousands.
+        if Some(object) == empty {
+            empties += 1;
+            continue;
+        }
         let at = entries.partition_point(|&(other, _)| other <= key).saturating_sub(1);
         let Some(entry) = entries.get_mut(at) else {
             return Err(ZioError::corrupt("deadlist", format!("object {into} has no entries")));
         };
-        let space = match Some(object) == empty_bpobj::known(mos) {
-            true => SpaceChange::default(),
-            false => gain(&Bpobj::open(mos.os, object).await?.totals().await?),
-        };
+        let space = gain(&Bpobj::open(mos.os, object).await?.totals().await?);
         entry.1 = join(mos, tx, &zap, *entry, object).await?;
         add_to_header(&zap, tx, space)?;
     }
+    empty_bpobj::give_back(mos, tx, empties).await?;
     mos.os.free_object(tx, from).await
 }

@@ -13,7 +13,7 @@
 //! - what is freed is on no other snapshot's deadlist, and is booked on `$FREE` in the group in which it leaves its
 //!   directory;
 //! - each neighbour's `unique_bytes` grows by exactly what only it shared with the doomed one;
-//! - no deadlist keeps an entry that begins where no snapshot is.
+//! - no deadlist keeps an entry that begins where no snapshot is, and no bookmark that follows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx, ZioError};
-use platter_ondisk::dsl::{DslDatasetPhys, DslDirPhys, dataset_flags};
+use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::BlockStore;
 
 use crate::accounting;
@@ -33,7 +33,9 @@ use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::zapify::EXTENSIBLE_DATASET;
-use crate::{deadlist, deadlist_merge, empty_bpobj, freeing, history, limits, snapshots_changed};
+use crate::{
+    bookmark_space, clone_keys, deadlist, deadlist_merge, empty_bpobj, freeing, history, limits, snapshots_changed,
+};
 
 /// What comes after a snapshot.
 enum Next {
@@ -96,7 +98,10 @@ pub async fn check(dsl: &DslPool, doomed: &NamedSnapshot) -> Result<()> {
     }
     for list in lists {
         deadlist::space_used(&dsl.mos, list).await?;
-        for (_, object) in deadlist::keys(&dsl.mos, list).await? {
+        // Most entries name the same list, the empty one.
+        let named: BTreeSet<ObjectId> =
+            deadlist::keys(&dsl.mos, list).await?.into_iter().map(|(_, object)| object).collect();
+        for object in named {
             Bpobj::open(&dsl.mos, object).await?.totals().await?;
         }
     }
@@ -133,17 +138,22 @@ pub async fn destroy(dsl: &Arc<DslPool>, tx: &Tx, doomed: &NamedSnapshot) -> Res
         next.prev_snap_obj = phys.prev_snap_obj;
         next.prev_snap_txg = phys.prev_snap_txg;
     });
+    let is_marked = bookmark_space::outlive(dsl, tx, &doomed.head, &phys, next.phys().deadlist_obj).await?;
     merge_deadlists(dsl, tx, doomed, &phys, before, &mut next).await?;
-    remove_clones_keys(dsl, tx, phys.dir_obj, phys.creation_txg).await?;
+    if !is_marked {
+        clone_keys::remove(dsl, tx, phys.dir_obj, phys.creation_txg).await?;
+    }
     match &next {
         Next::Snapshot(_) => {
             let space = shared_with_next(dsl, &phys, &next.phys()).await?;
             next.change(|next| next.unique_bytes = next.unique_bytes.saturating_add_signed(space.used));
-            let list = doomed.head.phys.lock().deadlist_obj;
-            deadlist_merge::remove_key(&dsl.access(), tx, list, phys.creation_txg).await?;
+            if !is_marked {
+                let list = doomed.head.phys.lock().deadlist_obj;
+                deadlist_merge::remove_key(&dsl.access(), tx, list, phys.creation_txg).await?;
+            }
         }
         Next::Head(head) => {
-            head.accounting.set_previous_snapshot(phys.prev_snap_txg);
+            head.book_by_history();
             recount_head(dsl, tx, head, unique_before).await?;
         }
     }
@@ -303,34 +313,4 @@ async fn recount_head(dsl: &Arc<DslPool>, tx: &Tx, head: &Arc<Dataset>, before: 
         dir.store(&dsl.mos, tx).await?;
     }
     Ok(())
-}
-
-/// Clones of later snapshots of directory `dir`, and theirs, have an entry for blocks born before and after group
-/// `birth`, in which a snapshot was taken that goes (`dsl_dir_remove_clones_key`).
-async fn remove_clones_keys(dsl: &Arc<DslPool>, tx: &Tx, dir: ObjectId, birth: Txg) -> Result<()> {
-    let (mut work, mut seen) = (vec![dir], BTreeSet::from([dir]));
-    while let Some(dir) = work.pop() {
-        let clones = dir_phys(dsl, dir).await?.clones;
-        if !clones.is_some() {
-            continue;
-        }
-        for (_, clone) in Zap::open(&dsl.mos, clones).await?.ints().await? {
-            let head = SnapshotBonus::load(&dsl.mos, ObjectId(clone)).await?.phys;
-            let origin = dir_phys(dsl, head.dir_obj).await?.origin_obj;
-            if !origin.is_some() || !seen.insert(head.dir_obj) {
-                continue;
-            }
-            if SnapshotBonus::load(&dsl.mos, origin).await?.phys.creation_txg > birth {
-                deadlist_merge::remove_key(&dsl.access(), tx, head.deadlist_obj, birth).await?;
-                work.push(head.dir_obj);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A directory's bonus; of those in memory it is the same.
-async fn dir_phys(dsl: &DslPool, dir: ObjectId) -> Result<DslDirPhys> {
-    let dnode = dsl.mos.dnode(dir).await?;
-    DslDirPhys::decode(&dnode.bonus()).map_err(|e| ZioError::corrupt("DSL directory", format!("object {dir}: {e}")))
 }

@@ -28,7 +28,9 @@ use crate::named_snapshot;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
-use crate::{bookmarks, deadlist, deadlist_merge, encryption, history, limits, origin, snapshots_changed, space};
+use crate::{
+    bookmark_space, bookmarks, deadlist, deadlist_merge, encryption, history, limits, origin, snapshots_changed, space,
+};
 
 /// Longest full name (`ZFS_MAX_DATASET_NAME_LEN`, with its final zero).
 const NAME_SIZE: usize = 256;
@@ -326,8 +328,9 @@ async fn move_snapshots(dsl: &Arc<DslPool>, tx: &Tx, plan: &Plan) -> platter_dmu
         }
     }
     if let Some(origin) = plan.moving.first() {
-        let taken = SnapshotBonus::load(&dsl.mos, origin.object).await?.phys.creation_txg;
-        bookmarks::move_older(dsl, tx, old, clone, taken).await?;
+        let origin = SnapshotBonus::load(&dsl.mos, origin.object).await?.phys;
+        bookmarks::move_older(dsl, tx, old, clone, origin.creation_txg).await?;
+        bookmark_space::next_changed(dsl, tx, clone, &origin).await?;
     }
     snapshots_changed::note(dsl, tx, &old.dir).await?;
     let count = i64::try_from(plan.moving.len()).unwrap_or(i64::MAX);

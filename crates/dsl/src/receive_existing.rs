@@ -27,8 +27,8 @@ use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{Site, must_wait};
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
-    bookmarks, clone, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent, new_dataset,
-    redacted, resume_state, space, zapify,
+    bookmark_space, bookmarks, clone, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent,
+    new_dataset, redacted, resume_state, space, zapify,
 };
 
 /// What a receive builds on.
@@ -307,6 +307,10 @@ pub(crate) async fn swap(
     exchange_features(dsl, tx, target, clone).await?;
     target.store(&dsl.mos, tx).await?;
     clone.store(&dsl.mos, tx).await?;
+    if new.prev_snap_obj.is_some() {
+        let base = SnapshotBonus::load(&dsl.mos, new.prev_snap_obj).await?.phys;
+        bookmark_space::next_changed(dsl, tx, target, &base).await?;
+    }
     *target.contents.lock() = Contents::Unknown;
     Ok(())
 }

@@ -23,7 +23,8 @@ use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::must_wait;
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
-    bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot, redacted, space, zapify,
+    bookmark_space, bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot,
+    redacted, space, zapify,
 };
 
 /// A rollback that is possible.
@@ -101,6 +102,7 @@ async fn rollback(dsl: &Arc<DslPool>, tx: &Tx, dataset: &str, plan: Plan) -> Res
     }
     *head.contents.lock() = Contents::Unknown;
     bookmarks::remove_newer(dsl, tx, &head, target.phys.creation_txg).await?;
+    bookmark_space::next_changed(dsl, tx, &head, &target.phys).await?;
     intent::forget(dsl, tx, &head).await?;
     let text = format!("{dataset} ({})", head.object);
     Ok(history::append_event(dsl, tx, "rollback", &text).await?)

@@ -12,7 +12,6 @@ use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
 use platter_ondisk::{Guid, ObjectId, ObjectType, ObjsetType, Txg};
 use platter_stream::{Begin, HeaderKind, RECORD_SIZE, StreamFeatures, begin_flags};
-use platter_zio::ZioError;
 
 use crate::contents::{self, Contents};
 use crate::dataset::Dataset;
@@ -24,8 +23,9 @@ use crate::pool::DslPool;
 use crate::send_since::{Since, is_before, missing, not_earlier};
 use crate::send_source::{Held, Source};
 use crate::snapshot::SnapshotBonus;
+use crate::space_since::{Earlier, space_since};
 use crate::used_space::SpaceChange;
-use crate::{bookmarks, deadlist_merge, encryption, redacted, redaction_list, send_source};
+use crate::{bookmarks, encryption, redacted, redaction_list, send_source};
 
 /// How blocks are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,8 @@ async fn since(dsl: &DslPool, name: &str, to: &DslDatasetPhys) -> Result<Since> 
     match is_before(dsl, (from.dir_obj, from.creation_txg), to).await? {
         Some(of_origin) => {
             let redacted = redacted::snapshots_of(dsl, found.object).await?;
-            Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin, redaction: None, redacted })
+            let earlier = Some(Earlier::snapshot(&from));
+            Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin, redaction: None, redacted, earlier })
         }
         None => Err(not_earlier()),
     }
@@ -149,29 +150,6 @@ async fn stream_features(
     Ok(features)
 }
 
-/// Space that `phys` has and what was there in `since` has not (`dsl_dataset_space_written`).
-async fn space_since(dsl: &DslPool, phys: &DslDatasetPhys, since: Option<(Txg, SpaceChange)>) -> Result<SpaceChange> {
-    let own = SpaceChange {
-        used: i64::try_from(phys.referenced_bytes).unwrap_or(i64::MAX),
-        compressed: i64::try_from(phys.compressed_bytes).unwrap_or(i64::MAX),
-        uncompressed: i64::try_from(phys.uncompressed_bytes).unwrap_or(i64::MAX),
-    };
-    let Some((txg, before)) = since else { return Ok(own) };
-    let (mut sum, mut at) = (own, phys.clone());
-    sum -= before;
-    loop {
-        sum += deadlist_merge::space_between(&dsl.mos, &dsl.store, at.deadlist_obj, Txg(0), txg).await?;
-        if at.prev_snap_txg <= txg || !at.prev_snap_obj.is_some() {
-            return Ok(sum);
-        }
-        let next = SnapshotBonus::load(&dsl.mos, at.prev_snap_obj).await?.phys;
-        if next.creation_txg >= at.creation_txg {
-            return Err(ZioError::corrupt("snapshot", "the chain of snapshots turns back").into());
-        }
-        at = next;
-    }
-}
-
 /// About how many bytes a stream of this space has (`dmu_adjust_send_estimate_for_indirects`).
 fn estimate(space: SpaceChange, record_size: u64, compressed: bool) -> u64 {
     let bytes = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -181,16 +159,17 @@ fn estimate(space: SpaceChange, record_size: u64, compressed: bool) -> u64 {
     data.saturating_sub(pointers).saturating_add((records + 2).saturating_mul(RECORD_SIZE as u64))
 }
 
-/// Space referenced by the snapshot of this guid of the same data set; nothing when it is gone.
-async fn space_of(dsl: &DslPool, head: &Dataset, since: &Since) -> Result<SpaceChange> {
+/// What is known of what the other side has, for an estimate.
+async fn earlier(dsl: &DslPool, head: &Dataset, since: &Since) -> Result<Earlier> {
+    if let Some(earlier) = &since.earlier {
+        return Ok(earlier.clone());
+    }
     for (_, bonus) in named_snapshot::in_order(dsl, head).await? {
         if bonus.phys.guid == since.guid {
-            let mut own = space_since(dsl, &bonus.phys, None).await?;
-            own.used = own.used.max(0);
-            return Ok(own);
+            return Ok(Earlier::snapshot(&bonus.phys));
         }
     }
-    Ok(SpaceChange::default())
+    Ok(Earlier::unknown(since.txg))
 }
 
 impl DslPool {
@@ -295,10 +274,10 @@ impl DslPool {
         flags |= if since.of_origin && !is_own { begin_flags::CLONE } else { 0 };
         flags |= if to.phys.flags & dataset_flags::CI_DATASET != 0 { begin_flags::CI_DATA } else { 0 };
         let before = match request.since {
-            Some(_) => Some((since.txg, space_of(self, &to.head, &since).await?)),
+            Some(_) => Some(earlier(self, &to.head, &since).await?),
             None => None,
         };
-        let space = space_since(self, &to.phys, before).await?;
+        let space = space_since(self, &to.phys, before.as_ref()).await?;
         let begin = Begin {
             kind: HeaderKind::Substream,
             features,

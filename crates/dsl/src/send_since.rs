@@ -8,6 +8,7 @@ use platter_zio::ZioError;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
+use crate::space_since::Earlier;
 
 /// What the other side has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) struct Since {
     pub(crate) redaction: Option<ObjectId>,
     /// Of a snapshot from which blocks were left out: for the sake of which.
     pub(crate) redacted: Option<Vec<Guid>>,
+    /// What is known of its space.
+    pub(crate) earlier: Option<Earlier>,
 }
 
 /// The refusal of what is no earlier snapshot.

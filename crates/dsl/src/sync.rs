@@ -18,7 +18,7 @@ use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
-use crate::{counting, deadlist, empty_bpobj, freeing, intent, resume_state, zapify};
+use crate::{bookmark_space, counting, deadlist, empty_bpobj, freeing, intent, resume_state, zapify};
 
 /// Whether a data set has something to write in group `txg`.
 pub fn any_dataset_is_dirty(dsl: &DslPool, txg: Txg) -> bool {
@@ -101,6 +101,9 @@ pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -
         let dead = &deltas.dead[lost..];
         let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, dead, empty).await?;
         empty_bpobj::give_back(&access, tx, own).await?;
+    }
+    if !deltas.freed.is_empty() && !Canary::BookmarkForgotten.sings() {
+        bookmark_space::book(dsl, tx, dataset, &deltas.freed).await?;
     }
     for guid in deltas.features {
         zapify::activate(dsl, tx, dataset, guid).await?;

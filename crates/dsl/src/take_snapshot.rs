@@ -29,7 +29,9 @@ use crate::pool::DslPool;
 use crate::snapshot::{Snapshot, SnapshotBonus};
 use crate::stored_property::StoredProperty;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{deadlist_merge, history, intent, limits, snapshot_properties, snapshots_changed, space, zapify};
+use crate::{
+    bookmark_space, deadlist_merge, history, intent, limits, snapshot_properties, snapshots_changed, space, zapify,
+};
 
 /// A snapshot that is to be taken.
 #[derive(Clone)]
@@ -265,8 +267,10 @@ async fn take_one(dsl: &Arc<DslPool>, tx: &Tx, site: &Site, now: u64) -> platter
             dir.store(&dsl.mos, tx).await?;
         }
     }
-    let previous = (before.prev_snap_obj, before.prev_snap_txg);
-    let fresh = deadlist_merge::for_head(&mos, tx, before.deadlist_obj, previous, dsl.random()).await?;
+    let mut more = bookmark_space::more_keys(head, before.prev_snap_txg);
+    more.push(before.prev_snap_txg);
+    let from = (before.deadlist_obj, before.prev_snap_obj);
+    let fresh = deadlist_merge::for_head(&mos, tx, from, &more, dsl.random()).await?;
     {
         let mut phys = head.phys.lock();
         phys.deadlist_obj = fresh;
@@ -276,7 +280,7 @@ async fn take_one(dsl: &Arc<DslPool>, tx: &Tx, site: &Site, now: u64) -> platter
         phys.flags |= dataset_flags::UNIQUE_ACCURATE;
     }
     head.store(&dsl.mos, tx).await?;
-    head.accounting.set_previous_snapshot(snapshot.creation_txg);
+    head.book_by_history();
     let value = ZapValue::from_u64(snapshot.object.0);
     Zap::open(&dsl.mos, before.snapnames_zapobj).await?.add(tx, site.name.as_bytes(), &value).await?;
     snapshots_changed::note(dsl, tx, &head.dir).await?;

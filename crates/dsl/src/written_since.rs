@@ -1,67 +1,55 @@
-//! Bytes that a data set or snapshot has written since an earlier snapshot of its line: properties `written@…`
-//! (`dsl_dataset_space_written`, `module/zfs/dsl_dataset.c`).
-//!
-//! What is referenced now and was not then, and what came between and is gone: each deadlist after the earlier snapshot
-//! has what was freed of what had been there before.
+//! Bytes that a data set or snapshot has written since an earlier snapshot or bookmark of its line: properties
+//! `written@…` and `written#…` (`dsl_dataset_space_written`, `module/zfs/dsl_dataset.c`).
 
-use std::collections::BTreeMap;
-
-use platter_dmu::Result as DmuResult;
 use platter_ondisk::dsl::DslDatasetPhys;
 use platter_ondisk::{ObjectId, Txg};
 
 use crate::error::Result;
 use crate::pool::DslPool;
+use crate::send_since::is_before;
 use crate::snapshot::SnapshotBonus;
-use crate::{deadlist, named_snapshot};
+use crate::space_since::{Earlier, space_since};
+use crate::{bookmarks, named_snapshot};
 
 impl DslPool {
-    /// Bytes that `name` has written since each of `earlier`, snapshots by full name; none where one is not there, or
-    /// not before it in its line. The line is walked once for all of them.
+    /// Bytes that `name` has and each of `earlier`, snapshots and bookmarks by full name, had not; none where one is
+    /// not there, or not before it in its line, or is a bookmark that does not follow what is freed.
     ///
     /// # Errors
     /// `name` does not exist; damage, unreadable blocks.
     pub async fn written_since(&self, name: &str, earlier: &[String]) -> Result<Vec<Option<u64>>> {
         self.unless_suspended(async {
-            let mut wanted: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
-            for (index, earlier) in earlier.iter().enumerate() {
-                if let Ok(Some(snapshot)) = named_snapshot::find(self, earlier).await {
-                    wanted.entry(snapshot.object).or_default().push(index);
-                }
-            }
             let newer = match named_snapshot::find(self, name).await {
                 Ok(Some(snapshot)) => SnapshotBonus::load(&self.mos, snapshot.object).await?.phys,
-                _ => self.find(name)?.phys.lock().clone(),
+                // A head is later than all that is in its line.
+                _ => DslDatasetPhys { creation_txg: Txg(u64::MAX), ..self.find(name)?.phys.lock().clone() },
             };
-            let mut written = vec![None; earlier.len()];
-            self.walk_back(newer, wanted, &mut written).await?;
+            let mut written = Vec::with_capacity(earlier.len());
+            for earlier in earlier {
+                written.push(self.written_since_one(&newer, earlier).await?);
+            }
             Ok(written)
         })
         .await
     }
 
-    /// Goes back from `newer` until all that is `wanted` was met, or there is nothing before.
-    async fn walk_back(
-        &self,
-        newer: DslDatasetPhys,
-        mut wanted: BTreeMap<ObjectId, Vec<usize>>,
-        written: &mut [Option<u64>],
-    ) -> DmuResult<()> {
-        let (referenced, mut at) = (newer.referenced_bytes, newer);
-        let (mut gone, mut last) = (0u64, Txg(u64::MAX));
-        while !wanted.is_empty() && at.prev_snap_obj.is_some() {
-            gone = gone.saturating_add(deadlist::space_used(&self.mos, at.deadlist_obj).await?);
-            let previous = at.prev_snap_obj;
-            let before = SnapshotBonus::load(&self.mos, previous).await?.phys;
-            for index in wanted.remove(&previous).into_iter().flatten() {
-                written[index] = Some(referenced.saturating_add(gone).saturating_sub(before.referenced_bytes));
-            }
-            // A line goes backwards in time; damage could make it a circle.
-            if before.creation_txg >= last {
-                break;
-            }
-            (last, at) = (before.creation_txg, before);
+    async fn written_since_one(&self, newer: &DslDatasetPhys, full_name: &str) -> Result<Option<u64>> {
+        let Some((directory, earlier)) = self.earlier(full_name).await? else { return Ok(None) };
+        if is_before(self, (directory, earlier.txg), newer).await?.is_none() {
+            return Ok(None);
         }
-        Ok(())
+        Ok(u64::try_from(space_since(self, newer, Some(&earlier)).await?.used).ok())
+    }
+
+    /// The moment that a snapshot or bookmark stands for, and the directory it is in.
+    async fn earlier(&self, full_name: &str) -> Result<Option<(ObjectId, Earlier)>> {
+        if let Some((dataset, name)) = full_name.split_once('#') {
+            let Ok(head) = self.find(dataset) else { return Ok(None) };
+            let found = bookmarks::lookup(&self.mos, &head, name).await?;
+            return Ok(found.and_then(|found| Some((head.dir.object, Earlier::bookmark(&found.phys)?))));
+        }
+        let Ok(Some(found)) = named_snapshot::find(self, full_name).await else { return Ok(None) };
+        let phys = SnapshotBonus::load(&self.mos, found.object).await?.phys;
+        Ok(Some((phys.dir_obj, Earlier::snapshot(&phys))))
     }
 }

@@ -48,13 +48,14 @@ mod reading;
 mod server;
 mod snapshot_folder;
 pub mod snapshots;
+pub mod still;
 pub mod terms;
 pub mod volume_tree;
 mod volumes;
 
 pub use elsewhere::{Elsewhere, Keeper};
 pub use error::{FuseError, Result};
-pub use mount::{Mount, mount, mount_volumes, users_may_share};
+pub use mount::{Mount, mount, mount_still, mount_volumes, users_may_share};
 pub use options::{KernelFlags, MountOptions};
 pub use place::Place;
 pub use platter_transport::{set_ring_bytes, set_waiting_bytes};

@@ -32,6 +32,7 @@ use crate::options::{HELPER, KernelFlags, MountOptions, SUBTYPE};
 use crate::place::Place;
 use crate::server::PlatterFs;
 use crate::snapshots::Shelf;
+use crate::still::{StillFs, StillTree};
 use crate::terms;
 use crate::volume_tree::VolumeTree;
 use crate::volumes::VolumesFs;
@@ -115,6 +116,29 @@ pub fn mount_volumes(
     let mut config = terms::config(options.threads, false);
     // As of a device, whose size stays: who opens one with O_TRUNC (dd does) has it opened, and nothing emptied.
     config.wanted = config.wanted | InitFlags::ATOMIC_O_TRUNC;
+    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
+    let mountpoint = place.path;
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+}
+
+/// Mounts the files of `tree`, which never change, at `mountpoint` (an existing directory), as [`mount`] does a file
+/// system.
+///
+/// # Errors
+/// See [`FuseError`].
+pub fn mount_still(
+    tree: Arc<dyn StillTree>,
+    mountpoint: &Path,
+    options: MountOptions,
+    runtime: tokio::runtime::Handle,
+) -> Result<Mount> {
+    let place = check_place(mountpoint)?;
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let fs = StillFs::new(tree, runtime.clone(), end);
+    let (shelf, kernel) = (Arc::new(Shelf::new()), fs.kernel.clone());
+    let mut config = terms::config(options.threads, false);
+    // What is listed is looked at when somebody asks for it.
+    config.wanted = config.wanted.without(InitFlags::DO_READDIRPLUS).without(InitFlags::READDIRPLUS_AUTO);
     let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
     let mountpoint = place.path;
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })

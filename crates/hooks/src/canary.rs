@@ -44,13 +44,15 @@ pub enum Canary {
     SnapshotForgotten,
     /// Of the blocks that die in a group and that snapshots have, one is not put on the deadlist.
     DeadlistEntryLost,
+    /// What dies in a data set is not booked on the bookmarks whose snapshots had it.
+    BookmarkForgotten,
     /// A trim goes 64 KiB further than what is free.
     TrimmedTooFar,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -69,6 +71,7 @@ impl Canary {
         Self::FreeingBegunAnew,
         Self::SnapshotForgotten,
         Self::DeadlistEntryLost,
+        Self::BookmarkForgotten,
         Self::TrimmedTooFar,
     ];
 

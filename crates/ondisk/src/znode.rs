@@ -170,6 +170,13 @@ impl ZplAttr {
     }
 }
 
+/// A device number as stored (Linux kernel: 12 bits major, 20 bits minor; illumos: 32 bits each) in user-space
+/// encoding.
+pub fn device_for_users(stored: u64) -> u32 {
+    let (major, minor) = if stored >> 32 == 0 { (stored >> 20, stored & 0xf_ffff) } else { (stored >> 32, stored) };
+    ((minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12) as u32
+}
+
 /// A directory entry's value: the kind in the top 4 bits, the object in the low 48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirentValue {

@@ -5,27 +5,30 @@
 
 use std::collections::BTreeMap;
 
-use platter_ondisk::sa::SaHeader;
-use platter_ondisk::zap::{BlockKind, Leaf, MicroHeader, micro};
-use platter_ondisk::znode::ZnodePhys;
+use platter_ondisk::zap::{BlockKind, Leaf, MicroEntry, MicroHeader, micro};
 use platter_ondisk::{Compression, ObjectId, ObjectType, byteswap};
 
 use crate::error::StreamError;
-use crate::record::{Embedded, ObjectRecord, Record, Write};
+use crate::record::{Embedded, Record, Write};
 
 /// Most blocks of directories that are remembered.
 const BLOCKS_MAX: usize = 1 << 20;
 /// The object that leads to the others (`MASTER_NODE_OBJ`), and its entry for the topmost directory.
 const MASTER_NODE: ObjectId = ObjectId(1);
 const ROOT: &[u8] = b"ROOT";
+/// What leads to files, and says what their attributes are.
+const LEADING: [ObjectType; 4] = [
+    ObjectType::MASTER_NODE,
+    ObjectType::DIRECTORY_CONTENTS,
+    ObjectType::SA_ATTR_REGISTRATION,
+    ObjectType::SA_ATTR_LAYOUTS,
+];
 /// A directory's entry is an object's number and, in its upper bits, what it is (`ZFS_DIRENT_MAKE`).
 const NUMBER_BITS: u32 = 48;
 const KIND_SHIFT: u32 = 60;
 /// `DT_DIR`, `DT_REG`.
 const DIRECTORY: u64 = 4;
 const REGULAR: u64 = 8;
-/// Where the size is behind the header of attributes (`SA_SIZE_OFFSET`).
-const SIZE_AT: usize = 8;
 
 /// A block of an object in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +137,7 @@ impl Directories {
         if let Some((_, object_type)) = self.current.filter(|(current, _)| *current == object) {
             place.object_type = object_type;
         }
-        let leads = [ObjectType::MASTER_NODE, ObjectType::DIRECTORY_CONTENTS].contains(&place.object_type);
-        if !leads {
+        if !LEADING.contains(&place.object_type) {
             return Ok(());
         }
         if self.blocks.len() >= BLOCKS_MAX {
@@ -150,6 +152,11 @@ impl Directories {
         self.blocks.range((object, 0)..=(object, u64::MAX)).map(|(_, place)| *place).collect()
     }
 
+    /// Where the blocks of this type are.
+    pub fn blocks_of_type(&self, object_type: ObjectType) -> Vec<BlockPlace> {
+        self.blocks.values().filter(|place| place.object_type == object_type).copied().collect()
+    }
+
     /// Where the blocks of what leads to the topmost directory are.
     pub fn blocks_of_master(&self) -> Vec<BlockPlace> {
         self.blocks_of(MASTER_NODE)
@@ -157,11 +164,15 @@ impl Directories {
 }
 
 /// Names and values in one block of a map.
-fn named(block: &[u8]) -> Result<Vec<(Vec<u8>, u64)>, StreamError> {
+///
+/// # Errors
+/// It makes no sense.
+pub(crate) fn named(block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u64>)>, StreamError> {
     let damaged = |what: &dyn std::fmt::Display| StreamError::Malformed(format!("a directory: {what}"));
     if matches!(BlockKind::of(block), Ok(BlockKind::Micro)) {
         MicroHeader::decode(block).map_err(|error| damaged(&error))?;
-        let entries = micro::entries(block).map(|entry| entry.map(|(_, entry)| (entry.name.to_vec(), entry.value)));
+        let named = |entry: MicroEntry<'_>| (entry.name.to_vec(), vec![entry.value]);
+        let entries = micro::entries(block).map(|entry| entry.map(|(_, entry)| named(entry)));
         return entries.collect::<Result<_, _>>().map_err(|error| damaged(&error));
     }
     // Of a large map only its leaves have entries; its table of pointers is passed over.
@@ -173,8 +184,9 @@ fn named(block: &[u8]) -> Result<Vec<(Vec<u8>, u64)>, StreamError> {
             name.pop();
         }
         let value = leaf.value(&entry).map_err(|error| damaged(&error))?;
-        let first: Option<[u8; 8]> = value.get(..8).and_then(|bytes| bytes.try_into().ok());
-        found.extend(first.map(|bytes| (name, u64::from_be_bytes(bytes))));
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, &byte| number << 8 | u64::from(byte));
+        let size = usize::from(entry.value_integer_size).clamp(1, 8);
+        found.push((name, value.chunks_exact(size).map(number).collect()));
     }
     Ok(found)
 }
@@ -184,16 +196,16 @@ fn named(block: &[u8]) -> Result<Vec<(Vec<u8>, u64)>, StreamError> {
 /// # Errors
 /// It makes no sense.
 pub fn entries(block: &[u8]) -> Result<Vec<Entry>, StreamError> {
-    let entry = |(name, value): (Vec<u8>, u64)| Entry {
-        name,
-        object: ObjectId(value & ((1 << NUMBER_BITS) - 1)),
-        kind: match value >> KIND_SHIFT {
+    let entry = |(name, values): (Vec<u8>, Vec<u64>)| {
+        let value = *values.first()?;
+        let kind = match value >> KIND_SHIFT {
             DIRECTORY => EntryKind::Directory,
             REGULAR => EntryKind::File,
             _ => EntryKind::Other,
-        },
+        };
+        Some(Entry { name, object: ObjectId(value & ((1 << NUMBER_BITS) - 1)), kind })
     };
-    Ok(named(block)?.into_iter().map(entry).collect())
+    Ok(named(block)?.into_iter().filter_map(entry).collect())
 }
 
 /// The topmost directory, if this block of the object that leads to it has it.
@@ -201,23 +213,6 @@ pub fn entries(block: &[u8]) -> Result<Vec<Entry>, StreamError> {
 /// # Errors
 /// It makes no sense.
 pub fn root(block: &[u8]) -> Result<Option<ObjectId>, StreamError> {
-    Ok(named(block)?.into_iter().find(|(name, _)| name == ROOT).map(|(_, object)| ObjectId(object)))
-}
-
-/// The size of the file that an object is, in bytes, of its bonus; none when that says nothing of it.
-pub fn file_size(record: &ObjectRecord, bonus: &[u8], swapped: bool) -> Option<u64> {
-    if record.object_type != ObjectType::PLAIN_FILE_CONTENTS {
-        return None;
-    }
-    if record.bonus_type == ObjectType::SA {
-        let header = SaHeader::of(bonus)?;
-        let at = header.size + SIZE_AT;
-        let word = u64::from_le_bytes(bonus.get(at..at + 8)?.try_into().ok()?);
-        return Some(if header.turned { word.swap_bytes() } else { word });
-    }
-    let mut bonus = bonus.to_vec();
-    if swapped {
-        byteswap::byteswap(record.bonus_type, &mut bonus);
-    }
-    ZnodePhys::decode(&bonus).ok().map(|znode| znode.size)
+    let found = named(block)?.into_iter().find(|(name, _)| name == ROOT);
+    Ok(found.and_then(|(_, values)| values.first().copied()).map(ObjectId))
 }

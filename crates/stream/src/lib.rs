@@ -11,9 +11,11 @@
 //!
 //! # Where to start
 //! `record` has the kinds of records, `decode` what is checked of them, `parser` the order of a stream; `token` is
-//! where a broken receive goes on; `contents` which files there are.
+//! where a broken receive goes on; `contents` which files there are, `attributes` what they are, `one_file` where each
+//! has its blocks.
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 mod begin;
 pub mod contents;
 mod decode;
@@ -22,6 +24,7 @@ mod error;
 mod features;
 mod fields;
 mod framer;
+pub mod one_file;
 mod parser;
 mod record;
 mod resume_point;
@@ -33,7 +36,8 @@ pub use error::StreamError;
 pub use features::StreamFeatures;
 pub use framer::Framer;
 pub use parser::{Header, Parser};
-pub use platter_ondisk::ObjectId;
+pub use platter_ondisk::znode::device_for_users;
+pub use platter_ondisk::{ObjectId, ObjectType};
 pub use record::{
     Embedded, Free, FreeObjects, OBJECT_END, ObjectRecord, RECORD_SIZE, Record, Spill, Write, object_flags, spill_flags,
 };

@@ -91,6 +91,14 @@ impl Parser {
         Ok(Header { record, payload })
     }
 
+    /// A record that came in before, once more.
+    ///
+    /// # Errors
+    /// It is not the same any more, and makes no sense.
+    pub fn again(&self, bytes: &[u8; RECORD_SIZE]) -> Result<Record, StreamError> {
+        decode::record(&Fields { bytes, order: self.order() }, self.features)
+    }
+
     /// The bytes that belong to the last record.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 18] = [
     &["vfs"],
     &["sim"],
     &["fuse"],
-    &["daemon"],
+    &["archive", "daemon"],
     &["cli"],
     &["bench", "itest", "tidy"],
 ];

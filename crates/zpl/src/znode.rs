@@ -16,6 +16,7 @@ use platter_dmu::bytes::{ByteRange, RangeLock, Run, Streams};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, DnodeInfo, Objset, Tx, ZioError};
 use platter_ondisk::dnode::DNODE_SIZE;
+use platter_ondisk::znode::device_for_users;
 use platter_ondisk::{ObjectId, ObjectType, Sectors, Txg};
 
 use crate::attr::{Attr, FileKind, Timestamp};
@@ -279,7 +280,7 @@ fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
         settled: space.settled,
         block_size: space.block_size,
         links: phys.links.min(u64::from(u32::MAX)) as u32,
-        rdev: phys.rdev.map_or(0, rdev_to_user),
+        rdev: phys.rdev.map_or(0, device_for_users),
         atime: Timestamp::from_words(phys.atime),
         mtime: Timestamp::from_words(phys.mtime),
         ctime: Timestamp::from_words(phys.ctime),
@@ -293,13 +294,6 @@ fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
 /// none here: they become "nobody".
 fn user_id(fuid: u64) -> u32 {
     u32::try_from(fuid).unwrap_or(65534)
-}
-
-/// A device number as stored (Linux kernel: 12 bits major, 20 bits minor; illumos: 32 bits each) in user-space
-/// encoding.
-fn rdev_to_user(stored: u64) -> u32 {
-    let (major, minor) = if stored >> 32 == 0 { (stored >> 20, stored & 0xf_ffff) } else { (stored >> 32, stored) };
-    ((minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12) as u32
 }
 
 /// A user-space device number as stored.
@@ -321,9 +315,9 @@ mod tests {
     #[test]
     fn device_numbers_survive_both_encodings() {
         for rdev in [0, 0x0801, 0x0103, 0xfff0_0fff, 0x1234_5678, u32::MAX] {
-            assert_eq!(rdev_to_user(rdev_from_user(rdev)), rdev);
+            assert_eq!(device_for_users(rdev_from_user(rdev)), rdev);
         }
         assert_eq!(rdev_from_user(0x0801), 8 << 20 | 1);
-        assert_eq!(rdev_to_user(8 << 32 | 1), 0x0801);
+        assert_eq!(device_for_users(8 << 32 | 1), 0x0801);
     }
 }

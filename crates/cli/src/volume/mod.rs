@@ -20,7 +20,9 @@ use platter_daemon::home::Home;
 use crate::out::outln;
 use crate::session::{Done, Failure, Session, exit_code, refused};
 use progress::Progress;
-use sparse::{Sink, Source};
+use sparse::Source;
+
+use crate::sink::Sink;
 
 /// What is done.
 #[derive(Clone, Debug, Subcommand)]

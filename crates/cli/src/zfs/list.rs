@@ -26,11 +26,14 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 
 /// Whether a name that is no native property may stand in a list of properties.
 pub(super) fn is_other(name: &str) -> bool {
-    zfs::is_user_property(name) || name.starts_with(WRITTEN) || ids::is_id_property(name)
+    zfs::is_user_property(name) || WRITTEN.iter().any(|word| name.starts_with(word)) || ids::is_id_property(name)
 }
 
-/// What the name of a property begins with that tells how much was written since the snapshot named behind it.
-const WRITTEN: &str = "written@";
+/// What the name of a property begins with that tells how much was written since the snapshot or bookmark named behind
+/// it.
+pub(super) const WRITTEN: [&str; 2] = ["written@", "written#"];
+/// What is before the mark of either.
+const WRITTEN_WORD: &str = "written";
 
 /// Gives the data sets those properties that only who asks for them gets.
 ///
@@ -42,8 +45,9 @@ pub(super) fn add_asked(session: &mut Session, views: &mut [DatasetView], wanted
 }
 
 fn add_written(session: &mut Session, views: &mut [DatasetView], wanted: &[Wanted]) -> Result<(), Failure> {
-    let since: Vec<String> =
-        wanted.iter().filter_map(|wanted| Some(wanted.name().strip_prefix(WRITTEN)?.to_owned())).collect();
+    let is_asked = |wanted: &&Wanted| WRITTEN.iter().any(|word| wanted.name().starts_with(word));
+    let since = |wanted: &Wanted| wanted.name()[WRITTEN_WORD.len()..].to_owned();
+    let since: Vec<String> = wanted.iter().filter(is_asked).map(since).collect();
     if since.is_empty() {
         return Ok(());
     }
@@ -53,7 +57,7 @@ fn add_written(session: &mut Session, views: &mut [DatasetView], wanted: &[Wante
     for (name, since, bytes) in written {
         // As OpenZFS has it.
         let property = Property { value: PropertyValue::Number(bytes), source: PropertySource::Local };
-        by_name.entry(name).or_default().insert(format!("{WRITTEN}{since}"), property);
+        by_name.entry(name).or_default().insert(format!("{WRITTEN_WORD}{since}"), property);
     }
     for view in views {
         view.report.properties.extend(by_name.remove(&view.report.name).unwrap_or_default());

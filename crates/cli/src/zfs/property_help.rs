@@ -26,6 +26,7 @@ pub fn text() -> String {
         line(&mut text, &format!("{of}quota@..."), true, false, "<size> | none");
     }
     line(&mut text, "written@<snap>", false, false, "<size>");
+    line(&mut text, "written#<bookmark>", false, false, "<size>");
     text.push_str(
         "\nSizes are specified in bytes with standard units such as K, M, G, etc.\n\
          \nUser-defined properties can be specified by using a name containing a colon (:).\n\

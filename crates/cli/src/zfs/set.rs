@@ -6,6 +6,7 @@ use platter_api::messages::{ErrorBody, IdQuota, SetDatasetProperties, SetIdQuota
 use platter_api::properties;
 
 use super::create::add_property;
+use super::list::WRITTEN;
 use super::select::{complaint, openable};
 use crate::getopt::{Grammar, parse};
 use crate::ids;
@@ -77,7 +78,7 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
     for (property, value) in properties {
         // Columns are short names here too (`zfs set recsize=1M`).
         let name = zfs::find(&property).map_or(property.clone(), |info| info.name.to_owned());
-        if name.starts_with("written@") {
+        if WRITTEN.iter().any(|word| name.starts_with(word)) {
             return Err(refuse(format!("'{name}' is readonly")));
         }
         named.insert(name, Some(value));

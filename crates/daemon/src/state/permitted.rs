@@ -200,7 +200,9 @@ impl Daemon {
             }
             Place::NewerThan(name) => {
                 let dataset = name.split('@').next().unwrap_or_default();
-                Ok(self.newer(&pool, name).await?.is_empty() || look.has(dataset, true, permission).await?)
+                let nothing =
+                    self.newer(&pool, name).await?.is_empty() && self.newer_bookmarks(&pool, name).await?.is_empty();
+                Ok(nothing || look.has(dataset, true, permission).await?)
             }
             Place::Origin(name) => {
                 let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;

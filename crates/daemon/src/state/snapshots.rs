@@ -359,7 +359,7 @@ impl Daemon {
         Ok(Outcome::default())
     }
 
-    /// Properties `written@…`. What cannot be told is left out.
+    /// Properties `written@…` and `written#…`. What cannot be told is left out.
     pub async fn written(&self, call: &GetWritten) -> Answer<Written> {
         if call.names.len().saturating_mul(call.since.len()) > WRITTEN_MAX {
             return Err(ErrorBody::new(format!("more than {WRITTEN_MAX} properties 'written@' at a time")));
@@ -369,7 +369,10 @@ impl Daemon {
             let engine = self.pool(pool_of(name)).ok().and_then(|pool| pool.engine_pool());
             let Some(engine) = engine else { continue };
             let dataset = name.split('@').next().unwrap_or_default();
-            let full = |since: &String| if since.contains('@') { since.clone() } else { format!("{dataset}@{since}") };
+            let full = |since: &String| match since.get(1..) {
+                Some(name) if name.contains(['@', '#']) => name.to_owned(),
+                _ => format!("{dataset}{since}"),
+            };
             let earlier: Vec<String> = call.since.iter().map(full).collect();
             let found = engine.dsl().written_since(name, &earlier).await.unwrap_or_default();
             let told = call.since.iter().zip(found);
@@ -420,6 +423,21 @@ impl Daemon {
         self.destroy_named(pool, newer, false).await
     }
 
+    /// Bookmarks of what came after a snapshot, whose data set goes back to it.
+    pub(super) async fn newer_bookmarks(&self, pool: &Arc<dyn PoolHandle>, snapshot: &str) -> Answer<Vec<String>> {
+        let cannot_open = |error| failed(&format!("cannot open '{snapshot}'"), error);
+        let dataset = snapshot.split('@').next().unwrap_or_default();
+        let group = |report: &DatasetReport| match report.properties.get("createtxg").map(|property| &property.value) {
+            Some(PropertyValue::Number(txg)) => *txg,
+            _ => 0,
+        };
+        let taken = group(&pool.snapshot(snapshot).await.map_err(cannot_open)?);
+        let all = pool.bookmarks(Some(dataset)).await.map_err(cannot_open)?;
+        let is_own = |report: &DatasetReport| report.name.split('#').next() == Some(dataset);
+        let newer = all.into_iter().filter(|report| is_own(report) && group(report) > taken);
+        Ok(newer.map(|report| report.name).collect())
+    }
+
     /// `zfs rollback`.
     pub async fn rollback_dataset(&self, call: &RollbackDataset) -> Answer<Outcome> {
         let full_name = &call.snapshot;
@@ -431,11 +449,13 @@ impl Daemon {
         let what = format!("cannot rollback '{name}'");
         let all = pool.snapshot_names(name).await.map_err(cannot_open)?;
         let newer: Vec<String> = all.into_iter().skip_while(|other| other != full_name).skip(1).collect();
-        if !newer.is_empty() && !call.recursive {
+        let bookmarks = self.newer_bookmarks(&pool, full_name).await?;
+        let all: Vec<&str> = newer.iter().chain(&bookmarks).map(String::as_str).collect();
+        if !all.is_empty() && !call.recursive {
             return Err(ErrorBody::new(format!(
                 "cannot rollback to '{full_name}': more recent snapshots or bookmarks exist\n\
                  use '-r' to force deletion of the following snapshots and bookmarks:\n{}",
-                newer.join("\n")
+                all.join("\n")
             )));
         }
         if !newer.is_empty() {

@@ -25,7 +25,7 @@ const INDIRECT_SHIFT: u8 = 17;
 
 /// Memory that entries asked for at once may take, in bytes: some two million small ones. Leaves compress very well, so
 /// that the space that a ZAP takes on disk says little about it.
-const MEMORY_MAX: usize = 256 << 20;
+pub(super) const MEMORY_MAX: usize = 256 << 20;
 
 /// How to make a ZAP.
 #[derive(Clone, Debug)]

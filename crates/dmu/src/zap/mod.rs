@@ -7,6 +7,7 @@
 //! - names are unique byte strings; two names of one hash differ in their collision differentiator, which an entry
 //!   keeps for life. So a cursor (hash, differentiator) stays valid whatever else comes and goes.
 
+mod copy;
 mod fat;
 mod live;
 mod micro;

@@ -37,6 +37,38 @@ fn a_pointer_table_that_the_pool_has_no_use_for_is_damage() {
     });
 }
 
+// A deadlist has a key for each snapshot: it is copied for the next one, whatever its form.
+#[test]
+fn a_copy_has_all_keys_and_one_value() {
+    run(async {
+        let fixture = Fixture::new();
+        for (count, block_size) in [(0, 512), (40, 3072), (2500, 128 << 10), (9000, 128 << 10)] {
+            let zap = Zap::create(&fixture.os, &fixture.tx(), None, new_zap(0)).await.unwrap();
+            for key in 0..count {
+                zap.put_int(&fixture.tx(), key * 7919, key % 3).await.unwrap();
+            }
+            let copy = Zap::create_with_keys_of(&fixture.os, &fixture.tx(), &zap, new_zap(0), 2).await.unwrap();
+            // Of a copy, in which some keys have values of their own by now.
+            for key in [0, 7919 * 5, 1_000_003] {
+                copy.put_int(&fixture.tx(), key, 1 << 40).await.unwrap();
+            }
+            let again = Zap::create_with_keys_of(&fixture.os, &fixture.tx(), &copy, new_zap(0), 5).await.unwrap();
+            let mut expected: BTreeMap<u64, u64> = (0..count).map(|key| (key * 7919, 2)).collect();
+            expected.extend([0, 7919 * 5, 1_000_003].map(|key| (key, 1 << 40)));
+            assert_eq!(copy.ints().await.unwrap(), expected.clone().into_iter().collect::<Vec<_>>(), "{count}");
+            let keys = expected.into_keys().map(|key| (key, 5));
+            assert_eq!(again.ints().await.unwrap(), keys.collect::<Vec<_>>(), "{count}");
+            assert!(
+                again.dnode().block_size() >= block_size,
+                "{count} keys in blocks of {}",
+                again.dnode().block_size()
+            );
+            again.put_int(&fixture.tx(), 11, 12).await.unwrap();
+            assert_eq!((again.get_int(11).await.unwrap(), copy.get_int(11).await.unwrap()), (Some(12), None));
+        }
+    });
+}
+
 // Leaves of names and values that say the same compress to next to nothing, and all of them were gathered at once.
 #[test]
 fn entries_that_take_more_memory_than_there_is_are_damage() {

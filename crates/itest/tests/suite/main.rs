@@ -3,6 +3,7 @@
 
 mod attributes;
 mod bad_input;
+mod bookmarks;
 mod clients;
 mod clones;
 mod compatibility;
@@ -51,6 +52,7 @@ mod send_receive;
 mod snapshots;
 mod space;
 mod spares;
+mod stream_files;
 mod streams;
 mod surroundings;
 mod trim;

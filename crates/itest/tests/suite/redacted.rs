@@ -207,7 +207,7 @@ fn redacted_streams_go_on_and_their_bookmarks_go() {
     for bookmark in ["book", "both", "copy"] {
         lab.zfs(&format!("destroy tank/fs#{bookmark}")).ok();
     }
-    assert_eq!((active("redaction_bookmarks"), active("bookmark_v2")), ("enabled\n".into(), "enabled\n".into()));
+    assert_eq!((active("redaction_bookmarks"), active("bookmark_v2")), ("enabled\n".into(), "active\n".into()));
     lab.zfs("redact tank/fs@a last tank/clone@r").ok();
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");

@@ -130,6 +130,10 @@ pub enum Operation {
     Promote(&'static str),
     /// `zfs rollback` of the file system to its latest snapshot.
     Rollback,
+    /// `zfs bookmark` of a snapshot, whosever it is.
+    Bookmark(&'static str),
+    /// `zfs destroy` of all bookmarks of a snapshot.
+    DestroyBookmarks(&'static str),
     /// `zpool trim`, to its end.
     Trim,
     /// So many bytes of the volume from an offset on.
@@ -155,6 +159,17 @@ const TARGET: &[u8] = b"A/bar";
 async fn chmod(zpl: &Zpl, object: ObjectId) -> Result<(), String> {
     let change = SetAttr { mode: Some(MODE), ..SetAttr::default() };
     zpl.setattr(object, change).await.map(drop).map_err(text)
+}
+
+/// Destroys the bookmarks of the snapshot called `own`, whosever they are.
+async fn destroy_bookmarks(pool: &Arc<Pool>, own: &str) -> Result<(), String> {
+    let dsl = pool.dsl();
+    for report in dsl.bookmark_reports(None).await.map_err(text)? {
+        if report.name.contains(&format!("#{own}-")) {
+            dsl.destroy_bookmark(&report.name).await.map_err(text)?;
+        }
+    }
+    Ok(())
 }
 
 /// Scrubs the pool, and waits until that is done.
@@ -292,6 +307,8 @@ impl Operation {
             Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
             Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
             Self::Disk(operation) => operation.plan(model),
+            Self::Bookmark(name) => model.branches().owner(name).map(|_| Vec::new()),
+            Self::DestroyBookmarks(_) => Some(Vec::new()),
             other if other.is_of_volume() => other.plan_volume(index, model),
             other => other.plan_branch(index, model).map(|step| vec![step]),
         }
@@ -465,6 +482,12 @@ impl Operation {
             Self::WriteClone => write_clone(pool, &self.data(index, 0, CLONE_BYTES)).await,
             Self::DestroyClone(clone) => dsl.destroy_dataset(clone).await.map_err(text),
             Self::Promote(clone) => dsl.promote_dataset(clone).await.map_err(text),
+            Self::Bookmark(name) => {
+                let snapshot = full_name(pool, name).await?;
+                let dataset = snapshot.split('@').next().unwrap_or_default();
+                dsl.create_bookmark(&snapshot, &format!("{dataset}#{name}-{index}")).await.map_err(text)
+            }
+            Self::DestroyBookmarks(name) => destroy_bookmarks(pool, name).await,
             other => unreachable!("{other} is done to files or the pool"),
         }
     }
@@ -486,6 +509,8 @@ impl Operation {
                 | Self::DestroyClone(_)
                 | Self::Promote(_)
                 | Self::Rollback
+                | Self::Bookmark(_)
+                | Self::DestroyBookmarks(_)
                 | Self::Trim
                 | Self::ResizeVolume(_)
         )
@@ -538,6 +563,10 @@ impl Operation {
             Self::Promote(CLONE),
             Self::Promote(FILESYSTEM),
             Self::Rollback,
+            Self::Bookmark(BASE),
+            Self::Bookmark(LATER),
+            Self::DestroyBookmarks(FIRST),
+            Self::DestroyBookmarks(BASE),
             Self::Trim,
             Self::WriteVolume(5000, 12_000),
             Self::StableVolume(30_000, 9000),
@@ -590,6 +619,8 @@ impl Operation {
             | Self::DestroyClone(_)
             | Self::Promote(_)
             | Self::Rollback
+            | Self::Bookmark(_)
+            | Self::DestroyBookmarks(_)
             | Self::Trim
             | Self::WriteVolume(..)
             | Self::StableVolume(..)
@@ -610,9 +641,11 @@ impl Operation {
             Self::Create(nested),
             Self::Append(nested, 20_000),
             Self::Snapshot(FIRST),
+            Self::Bookmark(FIRST),
             Self::SetXattr(top, 100),
             Self::Overwrite(nested, 3000, 4000),
             Self::Snapshot(BASE),
+            Self::Bookmark(BASE),
             Self::Append(nested, 10_000),
             Self::Overwrite(top, 1000, 500),
             Self::Clone(CLONE),

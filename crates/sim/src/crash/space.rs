@@ -14,7 +14,7 @@ use platter_dmu::{Bookmark, Objset, ZioError};
 use platter_dsl::snapshot::SnapshotBonus;
 use platter_dsl::{accounting, deadlist, effects};
 use platter_ondisk::dsl::DslDatasetPhys;
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::Pool;
 use platter_zio::BlockStore;
 
@@ -45,8 +45,15 @@ pub async fn others(pool: &Arc<Pool>) -> Result<Vec<(String, Arc<Objset>)>, Stri
     Ok(found)
 }
 
-/// Blocks by place, with the space that each takes.
-type Blocks = BTreeMap<(u32, u64), u64>;
+/// What a block takes, and when it was born.
+#[derive(Clone, Copy)]
+struct Block {
+    size: u64,
+    born: Txg,
+}
+
+/// Blocks by place.
+type Blocks = BTreeMap<(u32, u64), Block>;
 
 /// Collects the blocks of a tree, all of which must be in use.
 struct Walk<'a> {
@@ -66,7 +73,8 @@ impl Visitor for Walk<'_> {
                 self.wrong.lock().get_or_insert_with(|| format!("{at}: its block is free"));
             }
             let space = accounting::space(store.dsize(bp), bp).used;
-            self.found.lock().insert((bp.dva(0).vdev, bp.dva(0).offset), u64::try_from(space).unwrap_or(0));
+            let block = Block { size: u64::try_from(space).unwrap_or(0), born: bp.birth() };
+            self.found.lock().insert((bp.dva(0).vdev, bp.dva(0).offset), block);
             Visit::Continue
         }
         .boxed()
@@ -99,7 +107,11 @@ struct Link {
 
 /// What `blocks` has and none of the others.
 fn alone(blocks: &Blocks, others: &[&Blocks]) -> u64 {
-    blocks.iter().filter(|(place, _)| others.iter().all(|other| !other.contains_key(place))).map(|(_, size)| size).sum()
+    blocks
+        .iter()
+        .filter(|(place, _)| others.iter().all(|other| !other.contains_key(place)))
+        .map(|(_, block)| block.size)
+        .sum()
 }
 
 fn same(name: &str, what: &str, counted: u64, found: u64) -> Result<(), String> {
@@ -131,6 +143,7 @@ pub async fn check(pool: &Arc<Pool>) -> Result<(), String> {
             chain.push(Link { phys, blocks: found });
         }
         check_chain(pool, &name, &chain).await?;
+        check_bookmarks(pool, &name, &chain[0].blocks).await?;
         let (origin, own) = (&chain[chain.len() - 1].blocks, &chain[0].blocks);
         let mut held = Blocks::new();
         chain[1..].iter().for_each(|link| held.extend(&link.blocks));
@@ -149,10 +162,23 @@ async fn check_chain(pool: &Arc<Pool>, name: &str, chain: &[Link]) -> Result<(),
         let next = at.checked_sub(1).map(|at| &chain[at].blocks);
         let others: Vec<&Blocks> = std::iter::once(&before.blocks).chain(next).collect();
         let name = format!("number {at} from the head of {name}");
-        same(&name, "referenced", link.phys.referenced_bytes, link.blocks.values().sum())?;
+        same(&name, "referenced", link.phys.referenced_bytes, link.blocks.values().map(|block| block.size).sum())?;
         same(&name, "unique", link.phys.unique_bytes, alone(&link.blocks, &others))?;
         let dead = deadlist::space_used(&pool.dsl().mos, link.phys.deadlist_obj).await.map_err(text)?;
         same(&name, "its deadlist", dead, alone(&before.blocks, &[&link.blocks]))?;
+    }
+    Ok(())
+}
+
+/// What a head, which has these blocks, has written since each of its bookmarks.
+async fn check_bookmarks(pool: &Arc<Pool>, name: &str, own: &Blocks) -> Result<(), String> {
+    let dsl = pool.dsl();
+    for bookmark in dsl.bookmarks(name).await.map_err(text)? {
+        let full_name = format!("{name}#{}", bookmark.name);
+        let told = dsl.written_since(name, std::slice::from_ref(&full_name)).await.map_err(text)?;
+        let told = told.first().copied().flatten().ok_or_else(|| format!("{full_name}: it is not before its head"))?;
+        let later = own.values().filter(|block| block.born > bookmark.phys.creation_txg);
+        same(&full_name, "written since", told, later.map(|block| block.size).sum())?;
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ impl fmt::Display for Operation {
             Self::DestroyClone(name) => write!(f, "destroy-clone {name}"),
             Self::Promote(name) => write!(f, "promote {name}"),
             Self::Rollback => plain(f, "rollback"),
+            Self::Bookmark(name) => write!(f, "bookmark {name}"),
+            Self::DestroyBookmarks(name) => write!(f, "destroy-bookmarks {name}"),
             Self::Trim => plain(f, "trim"),
             Self::WriteVolume(offset, length) => write!(f, "write-volume {offset} {length}"),
             Self::StableVolume(offset, length) => write!(f, "stable-volume {offset} {length}"),

@@ -1,6 +1,6 @@
-//! Random steps with snapshots, clones, promotions and destroys on real pools, held against kept copies of every file,
-//! and against what a walk of all trees finds of each one's blocks. OpenZFS's zdb finds no leak on the way and in the
-//! end.
+//! Random steps with snapshots, bookmarks, clones, promotions and destroys on real pools, held against kept copies of
+//! every file, and against what a walk of all trees finds of each one's blocks. OpenZFS's zdb finds no leak on the way
+//! and in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use platter_api::request::{CreateRequest, ImportRequest, Setting, VdevRequest};
 use platter_dmu::traverse::{Visit, Visitor, visit};
 use platter_dmu::{Bookmark, ZioError};
 use platter_dsl::PoolError;
-use platter_dsl::accounting;
+use platter_dsl::dataset::TXG_INITIAL;
 use platter_dsl::snapshot::SnapshotBonus;
 use platter_dsl::used_space::SpaceChange;
+use platter_dsl::{accounting, deadlist};
 use platter_ondisk::dsl::DslDatasetPhys;
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::features::Feature;
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::Pool;
 use platter_zio::BlockStore;
 use platter_zpl::{MountOptions, NewFile, UnlimitedSpace, Zpl};
@@ -29,8 +31,11 @@ use crate::snapshots::{Dice, Files, contents, judge, settle};
 const SETS: usize = 7;
 const DEPTH: usize = 4;
 
-/// Every block of a tree with what it takes: by its place, or one that is in its pointer by what it is.
-type Tree = BTreeMap<(u64, u64), SpaceChange>;
+/// Which block it is: its place, or of one that is in its pointer what it is, and the group in which it was born.
+type Identity = (u64, u64, Txg);
+
+/// Every block of a tree with what it takes.
+type Tree = BTreeMap<Identity, SpaceChange>;
 
 struct Blocks {
     pool: Arc<Pool>,
@@ -40,11 +45,13 @@ struct Blocks {
 impl Visitor for Blocks {
     fn block<'a>(&'a self, at: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         if !bp.is_hole() {
-            let place = match bp.is_embedded() {
+            let (vdev, offset) = match bp.is_embedded() {
                 true => (u64::MAX - bp.birth().0, at.object.0 << 32 | at.blkid << 4 | at.level as u64),
                 false => (u64::from(bp.dva(0).vdev), bp.dva(0).offset),
             };
-            self.found.lock().insert(place, accounting::space(self.pool.dsl().store.dsize(bp), bp));
+            self.found
+                .lock()
+                .insert((vdev, offset, bp.birth()), accounting::space(self.pool.dsl().store.dsize(bp), bp));
         }
         async { Visit::Continue }.boxed()
     }
@@ -70,9 +77,16 @@ struct Snap {
     deferred: bool,
 }
 
+/// A bookmark of the model.
+struct Mark {
+    name: String,
+    txg: Txg,
+}
+
 /// A data set of the model.
 struct Set {
     files: Files,
+    marks: Vec<Mark>,
     /// The oldest first.
     snaps: Vec<Snap>,
     /// The snapshot that it is a clone of.
@@ -122,7 +136,7 @@ fn sum<'a>(blocks: impl IntoIterator<Item = &'a SpaceChange>) -> SpaceChange {
 }
 
 /// What `tree` has and none of the others.
-fn without<'a>(tree: &'a Tree, others: &'a [&Tree]) -> impl Iterator<Item = (&'a (u64, u64), &'a SpaceChange)> {
+fn without<'a>(tree: &'a Tree, others: &'a [&Tree]) -> impl Iterator<Item = (&'a Identity, &'a SpaceChange)> {
     tree.iter().filter(move |(place, _)| others.iter().all(|other| !other.contains_key(place)))
 }
 
@@ -172,7 +186,7 @@ impl Forest {
     async fn create(&mut self) {
         let name = self.fresh();
         self.pool.dsl().create_dataset(&name, &given(&[("recordsize", "8K")])).await.unwrap();
-        let set = Set { files: Files::new(), snaps: Vec::new(), origin: None, zpl: None };
+        let set = Set { files: Files::new(), marks: Vec::new(), snaps: Vec::new(), origin: None, zpl: None };
         self.sets.insert(name, set);
         self.did("create");
     }
@@ -245,6 +259,32 @@ impl Forest {
         self.did("take");
     }
 
+    async fn mark(&mut self) {
+        let set = self.any();
+        if self.sets[&set].snaps.is_empty() || !self.pool.dsl().features.is_enabled(Feature::BookmarkWritten) {
+            return;
+        }
+        let at = self.dice.roll(self.sets[&set].snaps.len() as u64) as usize;
+        let snap = format!("{set}@{}", self.sets[&set].snaps[at].name);
+        self.counter += 1;
+        let name = format!("m{}", self.counter);
+        self.pool.dsl().create_bookmark(&snap, &format!("{set}#{name}")).await.unwrap();
+        let txg = Txg(number(&self.pool.dsl().snapshot(&snap).await.unwrap(), "createtxg"));
+        self.sets.get_mut(&set).unwrap().marks.push(Mark { name, txg });
+        self.did("mark");
+    }
+
+    async fn destroy_mark(&mut self) {
+        let set = self.any();
+        let there = self.sets[&set].marks.len() as u64;
+        if there > 0 {
+            let at = self.dice.roll(there) as usize;
+            let mark = self.sets.get_mut(&set).unwrap().marks.remove(at);
+            self.pool.dsl().destroy_bookmark(&format!("{set}#{}", mark.name)).await.unwrap();
+            self.did("destroy mark");
+        }
+    }
+
     fn clones(&self, id: u64) -> Vec<String> {
         self.sets.iter().filter(|(_, set)| set.origin == Some(id)).map(|(name, _)| name.clone()).collect()
     }
@@ -294,7 +334,7 @@ impl Forest {
         let name = self.fresh();
         let origin = format!("{set}@{}", snap.name);
         self.pool.dsl().clone_snapshot(&origin, &name, &given(&[("recordsize", "8K")])).await.unwrap();
-        let clone = Set { files: snap.files, snaps: Vec::new(), origin: Some(snap.id), zpl: None };
+        let clone = Set { files: snap.files, marks: Vec::new(), snaps: Vec::new(), origin: Some(snap.id), zpl: None };
         self.sets.insert(name, clone);
         self.did("clone");
     }
@@ -318,12 +358,16 @@ impl Forest {
             return;
         }
         promoted.unwrap();
+        let origin_name = format!("{name}@{}", self.sets[&old].snaps[at].name);
+        let taken = Txg(number(&self.pool.dsl().snapshot(&origin_name).await.unwrap(), "createtxg"));
         let old = self.sets.get_mut(&old).unwrap();
         let mut moved: Vec<Snap> = old.snaps.drain(..=at).collect();
+        let marks = old.marks.extract_if(.., |mark| mark.txg <= taken).collect::<Vec<_>>();
         let above = old.origin.replace(origin);
         let clone = self.sets.get_mut(&name).unwrap();
         moved.append(&mut clone.snaps);
         clone.snaps = moved;
+        clone.marks.extend(marks);
         clone.origin = above;
         self.did("promote");
     }
@@ -333,7 +377,10 @@ impl Forest {
         let Some(last) = self.sets[&name].snaps.last().cloned() else { return };
         self.unmount(&name).await;
         self.pool.dsl().rollback_dataset(&name, &last.name).await.unwrap();
-        self.sets.get_mut(&name).unwrap().files = last.files;
+        let report = self.pool.dsl().snapshot(&format!("{name}@{}", last.name)).await.unwrap();
+        let set = self.sets.get_mut(&name).unwrap();
+        set.files = last.files;
+        set.marks.retain(|mark| mark.txg.0 <= number(&report, "createtxg"));
         self.did("rollback");
     }
 
@@ -497,7 +544,57 @@ impl Forest {
             assert_eq!(number(&report, "logicalused"), logical, "logicalused, of {name}");
         }
         self.compare_counts(name, &report);
+        self.compare_marks(name, trees, &own).await;
         all
+    }
+
+    /// What was written since bookmarks, whose snapshots may be gone, and where the deadlist parts for their sake.
+    async fn compare_marks(&self, name: &str, trees: &BTreeMap<u64, (DslDatasetPhys, Tree)>, own: &Tree) {
+        let (dsl, set) = (self.pool.dsl(), &self.sets[name]);
+        let since = |tree: &Tree, txg: Txg| sum(tree.iter().filter(|(at, _)| at.2 > txg).map(|(_, size)| size)).used;
+        let mut names: Vec<String> = dsl.bookmarks(name).await.unwrap().into_iter().map(|mark| mark.name).collect();
+        let mut expected: Vec<String> = set.marks.iter().map(|mark| mark.name.clone()).collect();
+        names.sort();
+        expected.sort();
+        assert_eq!(names, expected, "bookmarks of {name}");
+        for snap in &set.snaps {
+            let txg = trees[&snap.id].0.creation_txg;
+            let full = [format!("{name}@{}", snap.name)];
+            let told = dsl.written_since(name, &full).await.unwrap();
+            assert_eq!(told, [Some(since(own, txg) as u64)], "written since {}", full[0]);
+        }
+        for mark in &set.marks {
+            let full = [format!("{name}#{}", mark.name)];
+            let told = dsl.written_since(name, &full).await.unwrap();
+            assert_eq!(told, [Some(since(own, mark.txg) as u64)], "written since {}", full[0]);
+            for snap in &set.snaps {
+                let (bonus, tree) = &trees[&snap.id];
+                let told = dsl.written_since(&format!("{name}@{}", snap.name), &full).await.unwrap();
+                let written = since(tree, mark.txg) as u64;
+                let is_later = bonus.creation_txg > mark.txg;
+                assert_eq!(told, [is_later.then_some(written)], "{name}@{} since {}", snap.name, full[0]);
+            }
+        }
+        let (list, latest) = {
+            let head = dsl.find(name).unwrap();
+            let phys = head.phys.lock();
+            (phys.deadlist_obj, phys.prev_snap_txg)
+        };
+        let wanted: BTreeSet<Txg> = set
+            .snaps
+            .iter()
+            .map(|snap| trees[&snap.id].0.creation_txg)
+            .chain(set.marks.iter().map(|mark| mark.txg))
+            .filter(|&txg| txg < latest)
+            .collect();
+        if deadlist::is_plain(&dsl.mos, list).await.unwrap() || set.snaps.is_empty() {
+            return;
+        }
+        let origin = set.origin.map_or(Txg(0), |origin| trees[&origin].0.creation_txg);
+        // Two snapshots that every pool has, and which are nobody's, were taken in its first groups.
+        let keys = deadlist::keys(&dsl.mos, list).await.unwrap().into_iter().map(|(key, _)| key);
+        let own: BTreeSet<Txg> = keys.filter(|&key| key > origin && key > TXG_INITIAL).collect();
+        assert_eq!(own, wanted, "where the deadlist of {name} parts");
     }
 
     fn compare_counts(&self, name: &str, report: &DatasetReport) {
@@ -515,7 +612,7 @@ impl Forest {
 
     async fn steps(&mut self, count: u32) {
         for step in 0..count {
-            match self.dice.roll(30) {
+            match self.dice.roll(34) {
                 0..=10 => self.write().await,
                 11 => self.unlink().await,
                 12..=15 => self.take().await,
@@ -526,6 +623,8 @@ impl Forest {
                 25..=26 => self.destroy().await,
                 27 => self.rename().await,
                 28 if self.sets.len() < SETS => self.create().await,
+                30..=32 => self.mark().await,
+                33 => self.destroy_mark().await,
                 _ => self.pool.sync().await.unwrap(),
             }
             if step % 20 == 7 {
@@ -580,6 +679,7 @@ impl Forest {
             }
         }
         assert!(dsl.snapshots(None).await.unwrap().is_empty());
+        assert!(!dsl.features.is_active(Feature::BookmarkWritten) && !dsl.features.is_active(Feature::BookmarkV2));
         settle(&self.pool).await;
         self.pool.export().await.unwrap();
         judge(self.folder.path());
@@ -600,7 +700,9 @@ async fn clones_keep_what_was_and_count_it() {
     for seed in 1..=4 {
         run(seed, None, 180).await.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
     }
-    for what in ["clone", "promote", "conflict", "rollback", "destroy", "destroy with origin", "defer", "rename"] {
+    for what in
+        ["clone", "promote", "conflict", "rollback", "destroy", "destroy with origin", "defer", "rename", "mark"]
+    {
         assert!(done.contains_key(what), "{what} was not done: {done:?}");
     }
 }
