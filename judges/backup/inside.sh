@@ -23,6 +23,7 @@ mount -t overlay -o "lowerdir=$WORK/root/usr/share:/usr/share" overlay /usr/shar
 cat > "$WORK/sshd_config" <<CONFIG
 Port $BACKUP_PORT
 ListenAddress 127.0.0.1
+ListenAddress 127.0.0.2
 ListenAddress ::1
 HostKey $WORK/host
 AuthorizedKeysFile $WORK/authorized_keys
@@ -34,7 +35,7 @@ MaxStartups 100
 MaxSessions 100
 SetEnv PATH=$PATH PLATTER_HOME=$PLATTER_HOME
 CONFIG
-printf 'Host localhost 127.0.0.1 ::1\n    Port %s\n    StrictHostKeyChecking no\n    UserKnownHostsFile /dev/null\n    LogLevel ERROR\n' \
+printf 'Host localhost 127.0.0.1 127.0.0.2 ::1\n    Port %s\n    StrictHostKeyChecking no\n    UserKnownHostsFile /dev/null\n    LogLevel ERROR\n' \
     "$BACKUP_PORT" > "$HOME/.ssh/config"
 /usr/sbin/sshd -f "$WORK/sshd_config" -E "$WORK/sshd.log"
 

@@ -415,6 +415,16 @@ pub struct DatasetReport {
     pub read_only_reason: Option<String>,
 }
 
+impl DatasetReport {
+    /// A property that is a number.
+    pub fn number(&self, property: &str) -> Option<u64> {
+        match self.properties.get(property)?.value {
+            PropertyValue::Number(number) => Some(number),
+            PropertyValue::Text(_) => None,
+        }
+    }
+}
+
 /// One entry of a pool's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistoryEntry {

@@ -2,7 +2,7 @@
 //! then what is new; what breaks off goes on the next time.
 //!
 //! It needs nothing but `zfs` at both ends, ours or OpenZFS's. What both have is known by guid, and a bookmark of what
-//! was sent last stays behind, so a schedule may destroy the snapshot itself.
+//! was sent last stays behind, so a schedule may destroy the snapshot itself; while it is sent it is held.
 
 mod ends;
 mod plan;
@@ -73,7 +73,14 @@ struct Replication {
     rate: Option<u64>,
     /// What the bookmarks of this target begin with.
     bookmark: String,
+    /// What a snapshot is held by while it is sent to this target.
+    tag: String,
 }
+
+/// How often a snapshot that is to be sent may be gone before it is held.
+const PLANS: usize = 5;
+/// What is said of a resume token that nothing can go on with any more; OpenZFS says so too.
+const GONE: [&str; 4] = ["no longer exists", "is no longer the same snapshot", "is gone", "token is corrupt"];
 
 /// A short name for a target: FNV-1a.
 fn short_name(text: &str) -> String {
@@ -105,8 +112,9 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         Some(Some(Frequency::Every(seconds))) => Some(Duration::from_secs(seconds)),
         Some(_) => return Err("--every takes a period, such as 10s, 5m or 1h".to_owned()),
     };
-    let bookmark = format!("#replica-{}-", short_name(&arguments.target));
-    let replication = Replication { arguments: arguments.clone(), rate, bookmark };
+    let short = short_name(&arguments.target);
+    let (bookmark, tag) = (format!("#replica-{short}-"), format!("replica-{short}"));
+    let replication = Replication { arguments: arguments.clone(), rate, bookmark, tag };
     let Some(period) = period else { return replication.once(&source, &target) };
     loop {
         let began = Instant::now();
@@ -150,27 +158,16 @@ impl Replication {
     fn dataset(&self, source: &End, target: &End) -> Result<(), String> {
         let began = Instant::now();
         let mut bytes = 0;
-        let exists = || Ok::<_, String>(!target.datasets(false)?.is_empty());
-        if exists()? {
+        if !target.datasets(false)?.is_empty() {
             bytes += self.resume(source, target)?;
         }
-        let points = source.points(true)?;
-        // Asked again: a first copy that could not go on was given up, and is gone.
-        let there = if exists()? { Some(target.points(false)?) } else { None };
-        let steps = plan(&points, there.as_deref(), self.arguments.force);
-        let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
-        let snapshot = |name: &str| points.iter().find(|point| point.name == name);
-        for step in &steps {
-            bytes += self.send(source, target, step)?;
-            // At once: the snapshot itself may be gone before the next step is over.
-            if let Some(sent) = snapshot(step.to()) {
-                self.keep_bookmark(source, sent)?;
-            }
+        let (points, in_common) = self.steps(source, target, &mut bytes)?;
+        if let Some(base) = in_common {
+            self.keep_bookmark(source, &base)?;
         }
-        if let (true, Some(there)) = (steps.is_empty(), &there)
-            && let Some(base) = base(&points, there)
-        {
-            self.keep_bookmark(source, base)?;
+        // Of rounds that were broken off.
+        for point in points.iter().filter(|point| point.is_held) {
+            let _ = source.ask(&["release", &self.tag, &format!("{}{}", source.dataset, point.name)]);
         }
         let newest = points.iter().rev().find(|point| point.name.starts_with('@'));
         if let Some(newest) = newest.filter(|_| self.arguments.snapshot && bytes > 0) {
@@ -185,6 +182,38 @@ impl Replication {
             }
         }
         Ok(())
+    }
+
+    /// Sends all that the target has not; what the source has, and of that what the target had already when there was
+    /// nothing to send.
+    fn steps(&self, source: &End, target: &End, bytes: &mut u64) -> Result<(Vec<Point>, Option<Point>), String> {
+        let exists = || Ok::<_, String>(!target.datasets(false)?.is_empty());
+        'plans: for _ in 0..PLANS {
+            let points = source.points(true)?;
+            // Asked again: a first copy that could not go on was given up, and is gone.
+            let there = if exists()? { Some(target.points(false)?) } else { None };
+            let steps = plan(&points, there.as_deref(), self.arguments.force);
+            let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
+            for step in &steps {
+                // Until both have it, and it has a bookmark, a schedule must not destroy it. Who may not hold it is no
+                // worse off than without.
+                let held = format!("{}{}", source.dataset, step.to());
+                let is_held = source.ask(&["hold", &self.tag, &held]).is_ok();
+                if !is_held && source.points(false)?.iter().all(|point| point.name != step.to()) {
+                    // A schedule was faster: what there is by now is sent.
+                    continue 'plans;
+                }
+                *bytes += self.send(source, target, step)?;
+                // At once: the snapshot itself may be gone before the next step is over.
+                if let Some(sent) = points.iter().find(|point| point.name == step.to()) {
+                    self.keep_bookmark(source, sent)?;
+                }
+                let _ = source.ask(&["release", &self.tag, &held]);
+            }
+            let base = there.filter(|_| steps.is_empty()).and_then(|there| base(&points, &there).cloned());
+            return Ok((points, base));
+        }
+        Err(format!("'{}': its snapshots are destroyed before they can be sent", source.dataset))
     }
 
     fn flags(&self) -> Vec<&str> {
@@ -254,8 +283,11 @@ impl Replication {
         let mut words = self.flags();
         words.extend(["-t", token]);
         // Whether it can be is asked first: afterwards the target says only that its stream ended.
-        if source.ask(&["send", "-nv", "-t", token]).is_ok() {
-            return self.pass(source, target, &words, &format!("{} (goes on)", target.dataset));
+        match source.ask(&["send", "-nv", "-t", token]) {
+            Ok(_) => return self.pass(source, target, &words, &format!("{} (goes on)", target.dataset)),
+            // Whatever else it is may pass: what the target has by now is not given up for it.
+            Err(problem) if !GONE.iter().any(|words| problem.contains(words)) => return Err(problem),
+            Err(_) => {}
         }
         target.ask(&["receive", "-A", &target.dataset])?;
         Ok(0)

@@ -114,6 +114,10 @@ pub trait Reports {
     fn in_force(&self, _property: &str) -> Vec<InForce> {
         Vec::new()
     }
+    /// Whether nobody has a data set open that is not mounted: as a volume, or to send it.
+    async fn check_unused(&self, _dataset: &str) -> Result<()> {
+        Ok(())
+    }
     /// Full names of a data set's own snapshots, the oldest first.
     async fn snapshot_names(&self, _dataset: &str) -> Result<Vec<String>> {
         Ok(Vec::new())

@@ -276,6 +276,10 @@ impl Reports for RealPool {
         self.0.dsl().in_force(property)
     }
 
+    async fn check_unused(&self, dataset: &str) -> Result<()> {
+        self.0.dsl().check_unused(dataset)
+    }
+
     async fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
         self.0.dsl().snapshot_names(dataset).await
     }

@@ -14,6 +14,7 @@ use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
+use crate::resume_state::RECEIVING;
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 use crate::{history, limits, space};
 use platter_api::names;
@@ -67,8 +68,14 @@ fn plan(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
     }
     let moved: Vec<(String, String, Arc<Dataset>)> =
         tree.iter().filter_map(|(name, ds)| Some((name.clone(), renamed(name, old, new)?, ds.clone()))).collect();
-    for (_, name, _) in &moved {
-        names::check_dataset(name)
+    for (_, name, dataset) in &moved {
+        let is_received = name.rsplit('/').next() == Some(RECEIVING);
+        if is_received && dataset.open_objset().is_some() {
+            return Err(PoolError::Busy("dataset is busy".into()));
+        }
+        // What is being received has a name that nobody can give.
+        let checked = if is_received { name.replace(RECEIVING, "recv1") } else { name.clone() };
+        names::check_dataset(&checked)
             .map_err(|_| PoolError::invalid("name is too long: a descendant's name would not fit"))?;
     }
     Ok(Plan { dataset, old_parent, new_parent, moved })

@@ -330,6 +330,14 @@ impl DslPool {
         }
     }
 
+    /// Whether nobody has `dataset` open, or keeps it closed.
+    ///
+    /// # Errors
+    /// It does not exist; somebody has.
+    pub fn check_unused(&self, dataset: &str) -> Result<()> {
+        self.keep_closed(&*self.find(dataset)?).map(drop)
+    }
+
     /// Gives a volume another size; what a smaller one cuts off is freed (`zvol_update_volsize`). Whoever serves the
     /// volume sees to it that nothing is written behind the new end.
     ///

@@ -11,6 +11,9 @@ pub struct Moment(pub u64);
 
 /// Before which all names begin.
 const PREFIX: &str = "auto_";
+/// Seconds by which a clock may be set back between a name and its snapshot, and by which that may come late.
+const SET_BACK: u64 = 5;
+const LATE: u64 = 60;
 const TIME: &str = "%Y-%m-%dT%H:%M:%SZ";
 
 impl Moment {
@@ -72,7 +75,15 @@ impl Slot {
         let (time, word) = name.strip_prefix(PREFIX)?.split_once('_')?;
         let begin = Moment::of(NaiveDateTime::parse_from_str(time, TIME).ok()?)?;
         let slot = Self { begin, frequency: Frequency::parse(word)? };
-        (slot.to_string() == name).then_some(slot)
+        (slot.to_string() == name && Self::at(slot.frequency, begin) == Some(slot)).then_some(slot)
+    }
+
+    /// Whether a snapshot that was taken then can be this slot's: it was taken while that lasted, or soon after. One of
+    /// another time that only has its name is somebody else's.
+    pub fn is_of(self, taken: Moment) -> bool {
+        let end = self.end().unwrap_or(Moment(u64::MAX));
+        let (earliest, latest) = (self.begin.0.saturating_sub(SET_BACK), end.0.saturating_add(LATE));
+        (earliest..=latest).contains(&taken.0)
     }
 }
 
@@ -119,11 +130,29 @@ mod tests {
             "auto_2024-2-29T13:00:00Z_hourly",
             "auto_2024-02-30T13:00:00Z_hourly",
             "auto_2024-02-29T13:00:00Z_60m",
+            "auto_2024-02-29T13:00:01Z_hourly",
+            "auto_2024-02-29T13:00:00Z_daily",
+            "auto_2024-02-27T00:00:00Z_weekly",
+            "auto_2024-02-29T13:00:05Z_10s",
             "auto_2024-02-29T13:00:00Z",
             "my_auto_2024-02-29T13:00:00Z_hourly",
             "autosnap_2024-02-29_13:00:00_hourly",
         ] {
             assert_eq!(Slot::named(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_slots_snapshot_was_taken_in_it() {
+        let slot = Slot::named("auto_2024-02-29T13:00:00Z_hourly").unwrap();
+        for (taken, is_its) in [
+            ("2024-02-29T12:59:00Z", false),
+            ("2024-02-29T12:59:58Z", true),
+            ("2024-02-29T13:00:00Z", true),
+            ("2024-02-29T14:00:30Z", true),
+            ("2024-02-29T14:02:00Z", false),
+        ] {
+            assert_eq!(slot.is_of(moment(taken)), is_its, "{taken}");
         }
     }
 }

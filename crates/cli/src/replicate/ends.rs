@@ -112,8 +112,8 @@ impl End {
     /// As of [`Self::ask`]; an answer that is none.
     pub fn points(&self, bookmarks: bool) -> Result<Vec<Point>, String> {
         let kinds = if bookmarks { "snapshot,bookmark" } else { "snapshot" };
-        let words =
-            ["list", "-Hp", "-d", "1", "-t", kinds, "-o", "name,guid,createtxg", "-s", "createtxg", &self.dataset];
+        let columns = "name,guid,userrefs,createtxg";
+        let words = ["list", "-Hp", "-d", "1", "-t", kinds, "-o", columns, "-s", "createtxg", &self.dataset];
         let listed = self.ask(&words)?;
         let mut points = Vec::new();
         for line in listed.lines() {
@@ -121,7 +121,8 @@ impl End {
             let mut cells = line.split('\t');
             let (name, guid) = (cells.next().ok_or_else(strange)?, cells.next().ok_or_else(strange)?);
             let own = name.strip_prefix(self.dataset.as_str()).ok_or_else(strange)?;
-            points.push(Point { name: own.to_owned(), guid: guid.parse().map_err(|_| strange())? });
+            let is_held = cells.next().is_some_and(|holds| holds.parse().is_ok_and(|holds: u64| holds > 0));
+            points.push(Point { name: own.to_owned(), guid: guid.parse().map_err(|_| strange())?, is_held });
         }
         Ok(points)
     }

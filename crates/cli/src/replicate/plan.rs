@@ -7,6 +7,8 @@ pub struct Point {
     pub name: String,
     /// The same on both sides, also of a bookmark of it.
     pub guid: u64,
+    /// Whether somebody holds it.
+    pub is_held: bool,
 }
 
 impl Point {
@@ -111,7 +113,8 @@ mod tests {
     use super::*;
 
     fn points(text: &str) -> Vec<Point> {
-        let point = |word: &str| Point { name: word.to_owned(), guid: word[1..2].parse().expect("a digit") };
+        let point =
+            |word: &str| Point { name: word.to_owned(), guid: word[1..2].parse().expect("a digit"), is_held: false };
         text.split_whitespace().map(point).collect()
     }
 

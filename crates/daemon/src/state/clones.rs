@@ -59,10 +59,14 @@ impl Daemon {
             return Err(ErrorBody::new(format!("{what}: parent does not exist"))
                 .hint("use 'zfs clone -p' to create the missing parents too"));
         }
+        let mut properties = call.properties.clone();
+        if !origin.properties.contains_key("volsize") {
+            self.distrust_clone(asker, name, &mut properties).await;
+        }
         let clone = DatasetOperation::Clone {
             snapshot: origin.name.clone(),
             name: name.clone(),
-            properties: call.properties.clone(),
+            properties,
             creator: Some(asker.creator()),
         };
         if parents.is_empty() {

@@ -365,32 +365,36 @@ impl Daemon {
         Ok(answer)
     }
 
-    /// Destroys one data set with its own snapshots, and the folder where it was mounted.
+    /// Destroys one data set with its own snapshots, and the folder where it was mounted. What is in use is found out
+    /// first, and stays with all its snapshots (with `-f` too, as in OpenZFS on Linux).
     pub(super) async fn destroy_with_snapshots(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
         let place = self.mounted(name).filter(|active| !active.is_chosen).map(|active| active.at);
-        self.destroy_own_snapshots(pool, name).await?;
-        let origin = self.waiting_origin(pool, name).await;
-        self.destroy_one(pool, name).await?;
-        self.close_shown(&origin);
+        let names = self.mounted_under(name);
+        let before = self.as_mounted(&names);
+        self.unmount_unused(names).await?;
+        if let Err(error) = self.destroy_unmounted(pool, name).await {
+            let what = format!("cannot mount '{name}'");
+            let problems = match self.reports(pool, &what).await {
+                Ok(reports) => self.mount_again(before, &mount_plan::by_name(&reports)).await,
+                Err(error) => vec![error.message],
+            };
+            problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+            return Err(error);
+        }
         remove_folders(place.into_iter().collect()).await;
         Ok(())
     }
 
-    /// Destroys one data set. What is busy stays, with `-f` too, as in OpenZFS on Linux.
-    async fn destroy_one(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
+    async fn destroy_unmounted(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
         let what = format!("cannot destroy '{name}'");
-        // What is refused unmounts nothing.
+        pool.check_unused(name).await.map_err(|error| failed(&what, error))?;
+        self.destroy_own_snapshots(pool, name).await?;
+        let origin = self.waiting_origin(pool, name).await;
         let destroy = DatasetOperation::Destroy { name: name.to_owned() };
         pool.check(&destroy).await.map_err(|error| failed(&what, error))?;
-        let was_mounted = self.mounted_under(name);
-        self.unmount_unused(was_mounted.clone()).await?;
-        let Err(error) = pool.perform_on_dataset(destroy).await else { return Ok(()) };
-        for name in was_mounted {
-            if let Err(problem) = self.mount_dataset(&name, false, &HowToMount::default()).await {
-                tracing::warn!("{problem}");
-            }
-        }
-        Err(failed(&what, error))
+        pool.perform_on_dataset(destroy).await.map_err(|error| failed(&what, error))?;
+        self.close_shown(&origin);
+        Ok(())
     }
 
     /// `zfs rename` of a file system; its mounts move with it, or stay where they are with `-u`.

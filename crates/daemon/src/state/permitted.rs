@@ -13,6 +13,7 @@ use platter_api::ask::Operation;
 use platter_api::messages::{ErrorBody, ErrorKind};
 use platter_api::report::PropertyValue;
 use platter_dsl::permissions::{self, Asker as Guest, Granted};
+use platter_schedule::Slot;
 
 use super::clones::text;
 use super::dependents::Dependents;
@@ -101,6 +102,7 @@ impl Daemon {
         let permitted = async {
             self.permit(guest, &needs, || denied::refusal(operation)).await?;
             self.leave_mounts_alone(operation)?;
+            Self::leave_scheduled_names_alone(operation)?;
             assert!(self.locks.now(&pool).is_none(), "nobody else changes anything until it is done");
             work.await
         };
@@ -283,6 +285,23 @@ impl Daemon {
         let lineage = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let names: BTreeSet<String> = lineage.into_iter().map(|report| report.name).collect();
         nearest(&names, name).ok_or_else(|| ErrorBody::new(format!("cannot create '{name}': missing dataset name")))
+    }
+
+    /// Refuses names that are the schedules': what has one may make another one surplus.
+    fn leave_scheduled_names_alone(operation: &Operation) -> Answer<()> {
+        let names: Vec<&String> = match operation {
+            Operation::TakeSnapshots(call) => call.names.iter().collect(),
+            Operation::RenameSnapshot(call) => vec![&call.to],
+            _ => Vec::new(),
+        };
+        let is_theirs = |name: &&&String| {
+            let own = name.split_once('@').map_or(name.as_str(), |(_, own)| own);
+            Slot::named(own).is_some()
+        };
+        match names.iter().find(is_theirs) {
+            Some(name) => Err(denied(&format!("cannot use the name '{name}', which is the schedule's"))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what would unmount something: that takes root, as in OpenZFS on Linux. What goes back to a snapshot is

@@ -4,6 +4,8 @@
 //! Invariants:
 //! - where the property came with a stream nothing is taken, since that would part a replica from where it comes from;
 //! - what is held or cloned stays, and so does whatever the policy does not name;
+//! - a snapshot that has the name of an hour, and was taken at another time, is not that hour's: it neither stands for
+//!   it nor makes another one surplus, and it stays;
 //! - a pool that waits for its devices is left alone, and holds up no other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +46,30 @@ fn own_names(names: &[String]) -> impl Iterator<Item = &str> {
 /// Data sets of which all that is taken stays.
 fn unpruned(pool: &Arc<dyn PoolHandle>) -> BTreeSet<String> {
     pool.in_force(PRUNE).into_iter().filter(|prune| prune.value == "off").map(|prune| prune.dataset).collect()
+}
+
+/// Those of a data set's snapshots that were taken by schedule, by their names behind the @.
+async fn scheduled(pool: &Arc<dyn PoolHandle>, names: &[String]) -> Vec<String> {
+    let mut ours = Vec::new();
+    for name in names {
+        let own = name.split_once('@').map_or("", |(_, own)| own);
+        let Some(slot) = Slot::named(own) else { continue };
+        let taken = pool.snapshot(name).await.ok().and_then(|report| report.number("creation"));
+        if taken.is_some_and(|taken| slot.is_of(Moment(taken))) {
+            ours.push(own.to_owned());
+        }
+    }
+    ours
+}
+
+/// What keeps a snapshot that is due now from being taken: somebody took one of its name at another time.
+async fn taken_by_others(pool: &Arc<dyn PoolHandle>, one: &Due, names: &[String], now: Moment) -> Option<String> {
+    let wanted: Vec<String> = due(&one.schedule, now, []).iter().map(|own| format!("{}@{own}", one.dataset)).collect();
+    let there: Vec<String> = names.iter().filter(|name| wanted.contains(name)).cloned().collect();
+    let ours = scheduled(pool, &there).await;
+    let is_ours = |name: &&String| ours.iter().any(|own| name.ends_with(&format!("@{own}")));
+    let other = there.iter().find(|name| !is_ours(name))?;
+    Some(format!("'{other}' was taken by somebody else at another time, and stands in the way"))
 }
 
 /// Looks after schedules for as long as the daemon lives.
@@ -117,6 +143,7 @@ impl Daemon {
         for (at, one) in all.iter_mut().enumerate() {
             match pool.snapshot_names(&one.dataset).await {
                 Ok(names) if !one.received => {
+                    one.problem = one.problem.take().or(taken_by_others(pool, one, &names, now).await);
                     for name in due(&one.schedule, now, own_names(&names)) {
                         wanted.entry(name).or_default().push(at);
                     }
@@ -157,7 +184,8 @@ impl Daemon {
     /// Destroys what is too many.
     async fn prune(&self, pool: &Arc<dyn PoolHandle>, one: &Due, now: Moment) -> Result<(), String> {
         let names = pool.snapshot_names(&one.dataset).await.map_err(|error| error.to_string())?;
-        let surplus = surplus(&one.schedule, now, own_names(&names));
+        let ours = scheduled(pool, &names).await;
+        let surplus = surplus(&one.schedule, now, ours.iter().map(String::as_str));
         let destroy = async |which: String| {
             assert!(which.split(',').all(|name| Slot::named(name).is_some()), "nobody else's snapshots are destroyed");
             let call = DestroySnapshots { dataset: one.dataset.clone(), which, ..DestroySnapshots::default() };
@@ -218,7 +246,8 @@ impl Daemon {
                     continue;
                 }
                 let names = pool.snapshot_names(&dataset).await.unwrap_or_default();
-                let ours: Vec<Slot> = own_names(&names).filter_map(Slot::named).collect();
+                let ours = scheduled(&pool, &names).await;
+                let ours: Vec<Slot> = ours.iter().filter_map(|name| Slot::named(name)).collect();
                 let schedule = Schedule::parse(&value).unwrap_or_default();
                 let problem = self.schedules.kept.lock().get(&dataset).and_then(|kept| kept.problem.clone());
                 reports.push(ScheduleReport {
@@ -226,7 +255,11 @@ impl Daemon {
                     received,
                     prunes: !unpruned.contains(&dataset),
                     kept: ours.len() as u64,
-                    newest: ours.iter().max_by_key(|slot| slot.begin).map(Slot::to_string),
+                    newest: ours
+                        .iter()
+                        .filter(|slot| slot.begin <= now)
+                        .max_by_key(|slot| slot.begin)
+                        .map(Slot::to_string),
                     next: next(&schedule, now).filter(|_| !received).map(|next| next.0),
                     problem,
                     dataset,

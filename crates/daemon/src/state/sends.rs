@@ -170,6 +170,10 @@ impl Daemon {
             compressed: asked.compressed || call.compressed,
         };
         let (_, dsl) = self.streaming(&request.snapshot)?;
+        if !request.snapshot.contains('@') {
+            // It is kept closed meanwhile, also to be looked at.
+            self.may_send(asker, std::iter::once(&request.snapshot), &request.snapshot).await?;
+        }
         let sending = prepare(&dsl, &request).await?;
         let mut answer = SentStream {
             snapshot: request.snapshot.clone(),

@@ -111,6 +111,9 @@ impl Daemon {
         let (mut names, mut datasets, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for named in &call.names {
             let (dataset, own) = named.split_once('@').unwrap_or((named, ""));
+            if pool_of(named) != pool_name {
+                return Err(ErrorBody::new("cannot create snapshots : they are not in one pool"));
+            }
             for dataset in self.data_sets(&pool, dataset, call.recursive).await? {
                 let name = format!("{dataset}@{own}");
                 check_snapshot(&name)
@@ -118,7 +121,7 @@ impl Daemon {
                 if !seen.insert(name.clone()) {
                     continue;
                 }
-                if pool_of(&name) != pool_name || !datasets.insert(dataset) {
+                if !datasets.insert(dataset) {
                     let reason = "multiple snapshots of same fs not allowed";
                     return Err(ErrorBody::new(format!("cannot create snapshots : {reason}")));
                 }
@@ -427,10 +430,7 @@ impl Daemon {
     pub(super) async fn newer_bookmarks(&self, pool: &Arc<dyn PoolHandle>, snapshot: &str) -> Answer<Vec<String>> {
         let cannot_open = |error| failed(&format!("cannot open '{snapshot}'"), error);
         let dataset = snapshot.split('@').next().unwrap_or_default();
-        let group = |report: &DatasetReport| match report.properties.get("createtxg").map(|property| &property.value) {
-            Some(PropertyValue::Number(txg)) => *txg,
-            _ => 0,
-        };
+        let group = |report: &DatasetReport| report.number("createtxg").unwrap_or_default();
         let taken = group(&pool.snapshot(snapshot).await.map_err(cannot_open)?);
         let all = pool.bookmarks(Some(dataset)).await.map_err(cannot_open)?;
         let is_own = |report: &DatasetReport| report.name.split('#').next() == Some(dataset);

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 
 use platter_api::ask::Ask;
 use platter_api::messages::SetDatasetProperties;
+use platter_api::report::DatasetKind;
 use platter_api::stored_property::StoredProperty;
 use platter_api::streams::{ReceiveStream, ReceivedName};
 use platter_dsl::DslPool;
 use platter_dsl::receive_begin::ReceiveRequest;
 use platter_nvlist::NvList;
 
+use super::clones::text;
 use super::sends::cannot_send;
 use super::streams::attempt;
-use super::{Answer, Daemon};
+use super::{Answer, Daemon, failed};
 use crate::asker::Asker;
 use crate::secpolicy::{self, Need, Place};
 
@@ -80,6 +82,42 @@ impl Daemon {
                 properties.insert(property.to_owned(), StoredProperty::Number(0));
             }
         }
+    }
+
+    /// As [`distrust`](Self::distrust), of a data set that is there already, before it gets what the stream has.
+    pub(super) async fn distrust_existing(&self, asker: &Asker, dsl: &DslPool, request: &ReceiveRequest) -> Answer<()> {
+        let Asker::Guest(_) = asker else { return Ok(()) };
+        let name = &request.target;
+        if dsl.find(name).is_err() {
+            return Ok(());
+        }
+        let report = dsl.dataset(name).await.map_err(|error| failed("cannot receive", error))?;
+        if report.kind != DatasetKind::Filesystem {
+            return Ok(());
+        }
+        let mut off = BTreeMap::new();
+        for property in DISTRUSTED {
+            let is_on = text(&report, property) != Some("off");
+            let needs = secpolicy::of_property(property, &Place::At(name.clone()));
+            if is_on && !self.lacking(asker, needs).await.is_empty() {
+                off.insert(property.to_owned(), Some("off".to_owned()));
+            }
+        }
+        if off.is_empty() {
+            return Ok(());
+        }
+        // Whoever may not receive it changes nothing.
+        self.may_receive(dsl, request, asker).await?;
+        let set = SetDatasetProperties { name: name.clone(), properties: off, ..SetDatasetProperties::default() };
+        self.set_dataset_properties(&set, &Asker::Owner).await.map(drop)
+    }
+
+    /// Turns off in what a guest clones what files of others in it could give him.
+    pub(super) async fn distrust_clone(&self, asker: &Asker, name: &str, properties: &mut BTreeMap<String, String>) {
+        let Asker::Guest(_) = asker else { return };
+        let mut off = BTreeMap::new();
+        self.distrust(asker, name, &mut off).await;
+        properties.extend(off.into_keys().map(|property| (property, "off".to_owned())));
     }
 
     /// Properties in a stream that somebody may not set.

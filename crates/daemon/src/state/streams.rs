@@ -284,6 +284,7 @@ impl Daemon {
             properties,
             creator: Some(asker.creator()),
         };
+        self.distrust_existing(asker, &dsl, &request).await?;
         if call.named == ReceivedName::WithoutPool {
             self.make_parents(&dsl, call, target, asker).await?;
         }

@@ -508,3 +508,37 @@ fn a_link_of_a_users_leads_no_mount_astray() {
     assert!(lab.mounts().contains(&target), "{:?}", lab.mounts());
     let _ = std::io::stdout().flush();
 }
+
+/// What a guest receives over his own, or clones, gives him no rights either; names of schedules are not his, and a
+/// look at a stream keeps nobody out.
+#[test]
+fn a_guests_own_file_systems_give_no_rights() {
+    let Some(office) = Office::open() else { return };
+    let lab = &office.lab;
+    lab.zfs("snapshot tank/ben@1").ok();
+    let evil = office.home(ANN).join("evil");
+    lab.run("sh", ["-c", &format!("{} zfs send tank/ben@1 > {}", office.program.display(), evil.display())]).ok();
+    lab.zfs(&format!("allow -u {ANN} create,mount,receive,clone,snapshot,rename tank/ann")).ok();
+    office.ann("zfs create -u tank/ann/own").ok();
+    let rights = |name: &str| (office.get("setuid", name), office.get("devices", name));
+    let (on, off) = (("on".to_owned(), "on".to_owned()), ("off".to_owned(), "off".to_owned()));
+    assert_eq!(rights("tank/ann/own"), on, "it is empty");
+    office.ann("zfs receive -F tank/ann/own < evil").ok();
+    assert_eq!(rights("tank/ann/own"), off);
+    office.ann("zfs clone tank/ann/own@1 tank/ann/clone").ok();
+    assert_eq!(rights("tank/ann/clone"), off);
+    // Who may set them decides for himself.
+    lab.zfs(&format!("allow -u {ANN} setuid,devices tank/ann")).ok();
+    office.ann("zfs clone tank/ann/own@1 tank/ann/clone2").ok();
+    assert_eq!(rights("tank/ann/clone2"), on);
+
+    office.ann_may_not("zfs snapshot tank/ann@auto_2025-01-01T10:00:00Z_hourly");
+    office.ann("zfs snapshot tank/ann@mine").ok();
+    office.ann_may_not("zfs rename tank/ann@mine tank/ann@auto_2025-01-01T10:00:00Z_hourly");
+
+    lab.zfs("unmount tank/ben").ok();
+    office.ann_may_not("zfs send -n tank/ben");
+    office.ann_may_not("zfs send -nv tank/ben");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}

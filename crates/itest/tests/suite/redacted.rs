@@ -176,6 +176,10 @@ fn redacted_streams_go_on_and_their_bookmarks_go() {
     let active = |feature: &str| lab.zpool(&format!("get -H -o value feature@{feature} tank")).ok().stdout;
     assert_eq!((active("redaction_bookmarks"), active("bookmark_v2")), ("active\n".into(), "active\n".into()));
     let stream = sent(&lab, "--redact book tank/fs@a", "redacted");
+    // What was left out is not taken for zeros.
+    let file = stream.to_str().unwrap();
+    lab.platter(["stream", "cat", file, "gone"]).refused().says("left out");
+    lab.platter(["stream", "cat", file, "public"]).ok();
     let length = fs::metadata(&stream).unwrap().len();
     for part in 1..8 {
         let cut = length * part / 8;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use platter_itest::binary::platter as binary;
 use platter_itest::{Lab, Run, Tree, data, zdb};
@@ -120,19 +121,19 @@ fn another_machine_is_reached_by_a_shell_and_what_broke_off_goes_on() {
     let began = std::time::Instant::now();
     while lab.zfs("list copy/a").code != 0 {
         assert!(began.elapsed().as_secs() < 60, "it does not begin");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     slow.kill().unwrap();
     slow.wait().unwrap();
     while !token() {
         assert!(began.elapsed().as_secs() < 120, "nothing stays of it");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
     }
     let run = |words: &[&str]| {
         let mut command = lab.command(binary());
         over(&mut command, words);
-        Run::of(&mut command, std::time::Duration::from_secs(120))
+        Run::of(&mut command, Duration::from_secs(120))
     };
     run(&["tank/a", "me@there:copy/a"]).ok();
     assert_eq!(snapshots(&lab, "copy/a"), ["big"]);
@@ -143,4 +144,62 @@ fn another_machine_is_reached_by_a_shell_and_what_broke_off_goes_on() {
     lab.zfs("mount tank/back").ok();
     Tree::of(&lab.mnt("tank/a")).assert_same(&Tree::of(&lab.mnt("tank/back")), "there and back");
     run(&["-e", "false", "tank/a", "host:copy/b"]).refused();
+}
+
+/// What the target has of a copy is not given up for a failure that passes, and nothing stays held afterwards.
+#[test]
+fn a_failure_that_passes_costs_nothing() {
+    let Some(lab) = lab() else { return };
+    lab.create_fs("", "tank/a");
+    write(&lab, "tank/a", 1);
+    lab.zfs("snapshot tank/a@s1").ok();
+    let zfs = format!("{} zfs", binary().display());
+    let cut = format!("{zfs} send -Lec tank/a@s1 | head -c 200000 | {zfs} receive -s copy/a");
+    lab.run("sh", ["-c", &cut]);
+    let token = || lab.zfs("get -H -o value receive_resume_token copy/a").ok().stdout;
+    let first = token();
+    assert!(first.trim().len() > 10, "{first}");
+    let shell = lab.tmp().join("shell");
+    let fails_once = format!(
+        "[ -e '{0}' ] || case \"$*\" in *-nv*) touch '{0}'; echo lost >&2; exit 255;; esac",
+        lab.tmp().join("failed").display()
+    );
+    let script = format!("#!/bin/sh\n{fails_once}\nshift 2\nexec {zfs} \"$@\"\n");
+    fs::write(&shell, script).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let words = format!("-e {} host:tank/a copy/a", shell.display());
+    replicate(&lab, &words).refused().says("lost");
+    assert_eq!(token(), first, "what is there of it is kept");
+    replicate(&lab, &words).ok();
+    assert_eq!(snapshots(&lab, "copy/a"), ["s1"]);
+    // Of a round that was broken off.
+    let tag = lab.zfs("list -H -t bookmark -o name tank/a").ok().stdout;
+    let tag = tag.trim().split_once('#').expect("a bookmark").1.rsplit_once('-').expect("a guid").0.to_owned();
+    lab.zfs(&format!("hold {tag} tank/a@s1")).ok();
+    write(&lab, "tank/a", 2);
+    lab.zfs("snapshot tank/a@s2").ok();
+    replicate(&lab, &words).ok();
+    assert_eq!(lab.zfs("holds -H tank/a@s1 tank/a@s2").ok().stdout, "");
+}
+
+/// A schedule that keeps one snapshot of each second, and a copy that takes longer, are not in each other's way.
+#[test]
+fn a_schedule_does_not_take_away_what_is_sent() {
+    let Some(lab) = lab() else { return };
+    lab.create_fs("", "tank/a");
+    write(&lab, "tank/a", 0);
+    lab.zfs("set platter:snap=1s:1 tank/a").ok();
+    let began = Instant::now();
+    while snapshots(&lab, "tank/a").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "a first snapshot");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for round in 1..5 {
+        write(&lab, "tank/a", round);
+        std::thread::sleep(Duration::from_millis(1200));
+        replicate(&lab, "--limit 400k tank/a copy/a").ok();
+    }
+    lab.zfs("set platter:snap=off tank/a").ok();
+    let held = lab.zfs("list -H -t snapshot -o userrefs tank/a").ok().stdout;
+    assert!(held.lines().all(|count| count == "0"), "{held}");
 }

@@ -106,3 +106,37 @@ fn a_replica_takes_none_but_prunes() {
     until("the limit is told", || !lab.platter(["schedule", "tank/a"]).stdout.contains("not pruned"));
     assert_eq!(lab.platter(["schedule", "tank/a"]).code, 1);
 }
+
+/// A snapshot that only has an hour's name does not count for that hour, and makes no other one surplus.
+#[test]
+fn who_takes_the_names_of_a_schedule_has_nothing_destroyed() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.create_fs("", "tank/a");
+    lab.zfs("set platter:snap=hourly:2 tank/a").ok();
+    until("the hour's own", || made(&lab, "tank/a").len() == 1);
+    let own = made(&lab, "tank/a");
+    // Off the hours, and of hours in which they were not taken.
+    let forged = ["2021-05-06T07:00:01Z", "2021-05-06T08:00:00Z", "2021-05-06T09:00:00Z", "2099-05-06T09:00:00Z"];
+    for time in forged {
+        lab.zfs(&format!("snapshot tank/a@auto_{time}_hourly")).ok();
+    }
+    // What is looked at again when it changes.
+    lab.zfs("set platter:snap=hourly:1,yearly:1 tank/a").ok();
+    until("it is looked at", || made(&lab, "tank/a").len() == 6);
+    std::thread::sleep(Duration::from_secs(2));
+    let all = made(&lab, "tank/a");
+    assert!(own.iter().all(|name| all.contains(name)), "{all:?}");
+    assert_eq!(all.len(), 6, "{all:?}");
+    let listed = lab.platter(["schedule"]).ok().stdout;
+    assert!(!listed.contains("2099") && !listed.contains("2021"), "{listed}");
+    // One that stands in the way is told of.
+    lab.zfs(&format!("destroy tank/a@{}", own[0])).ok();
+    lab.zfs("snapshot tank/a@auto_2025-01-01T00:00:00Z_yearly").ok();
+    let yearly = all.iter().find(|name| name.ends_with("_yearly")).expect("one");
+    lab.zfs(&format!("destroy tank/a@{yearly}")).ok();
+    lab.zfs("set platter:snap=yearly:1 tank/a").ok();
+    until("the year's own is taken again", || made(&lab, "tank/a").contains(yearly));
+    assert!(made(&lab, "tank/a").contains(&"auto_2025-01-01T00:00:00Z_yearly".to_owned()));
+}

@@ -453,3 +453,31 @@ fn folders_of_the_control_directory_are_snapshots() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
+
+/// A data set that is in use is not destroyed, and nor are its snapshots.
+#[test]
+fn what_is_in_use_keeps_its_snapshots() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    lab.zfs("create -V 8M tank/volume").ok();
+    for name in ["tank/fs", "tank/volume"] {
+        lab.zfs(&format!("snapshot {name}@keep")).ok();
+    }
+    let open = File::create(mount.join("file")).unwrap();
+    lab.zfs("destroy -r tank/fs").refused().says("busy");
+    drop(open);
+    let path = lab.platter(["volume", "path", "tank/volume"]).ok().stdout;
+    let open = File::open(path.trim()).unwrap();
+    lab.zfs("destroy -r tank/volume").refused().says("busy");
+    drop(open);
+    assert_eq!(snapshots(&lab, ""), ["tank/fs@keep", "tank/volume@keep"]);
+    // What a hold refuses is mounted again where it was.
+    lab.zfs("hold tag tank/fs@keep").ok();
+    lab.zfs("destroy -r tank/fs").refused();
+    assert!(mount.join("file").exists());
+    lab.zfs("release tag tank/fs@keep").ok();
+    lab.zfs("destroy -r tank/fs").ok();
+    lab.zfs("snapshot tank/volume@a pond/x@a").refused().says("not in one pool");
+}

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use platter_itest::binary::platter;
 use platter_itest::{Lab, Tree, data};
 
-use crate::send_receive::{decorate, fill, sent, sh};
+use crate::send_receive::{blocks, decorate, fill, sent, sh};
 
 /// A stream shown in a directory, by a process of its own.
 struct Shown(Child);
@@ -74,6 +74,12 @@ fn a_stream_is_shown_as_files_and_compared() {
         assert_eq!(sh(&lab, &both).ok().stdout, "");
         assert_eq!(lab.platter(["stream", "diff", file, at.to_str().unwrap()]).ok().stdout, "");
         assert!(fs::write(at.join("new"), "x").is_err() && fs::remove_file(at.join("tiny")).is_err());
+        // Holes stay holes.
+        let sparse = lab.tmp().join("sparse");
+        let cat = format!("{} stream cat {file} sparse1 > '{}'", platter().display(), sparse.display());
+        sh(&lab, &cat).ok();
+        assert!(blocks(&sparse) < fs::metadata(&sparse).unwrap().len() / 512 / 2, "it has no holes");
+        sh(&lab, &format!("cmp '{}' '{}'", sparse.display(), snapshot.join("sparse1").display())).ok();
         // Read from behind, and with holes.
         sh(&lab, &format!("tac '{0}/folder1/big' | cmp - <(tac '{1}/folder1/big')", at.display(), snapshot.display()));
         match index {
