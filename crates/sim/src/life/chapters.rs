@@ -170,6 +170,7 @@ impl Story {
         for _ in 0..2 + self.below(5) {
             self.replace_a_victim(&pool).await?;
             self.trim(&pool).await;
+            self.snapshots(&pool).await?;
             match self.below(3) {
                 0 => self.several_absences(&pool).await?,
                 _ => self.absence(&pool).await?,

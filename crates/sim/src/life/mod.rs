@@ -12,6 +12,7 @@
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
+//! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
@@ -32,6 +33,7 @@ mod load;
 mod loss;
 mod machine;
 mod returns;
+mod snapshots;
 mod story;
 mod suite;
 mod trims;

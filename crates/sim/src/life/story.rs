@@ -14,6 +14,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use super::files::Files;
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
+use super::snapshots::Snapshots;
 use crate::world;
 use platter_model::clock::SimClock;
 use platter_model::disk::{FaultCounts, FaultKind, History, Route};
@@ -46,16 +47,25 @@ pub struct Outcome {
 /// One file system: what it must hold, and its own chance.
 pub(super) struct Filesystem {
     pub(super) files: Files,
+    /// What it may hold as well after a crash, as a whole.
+    pub(super) perhaps: Option<Files>,
     pub(super) zpl: Option<Arc<Zpl>>,
     /// Whether some of its blocks may have no checksum: damage to them is seen by nobody.
     pub(super) unchecked: bool,
     random: ChaCha20Rng,
 }
 
-/// What a data set was about to become when the power failed.
-enum Pending {
+/// What a data set or snapshot was about to become when the power failed.
+pub(super) enum Pending {
     Created(String),
     Destroyed(String),
+    /// A snapshot, which holds this.
+    Taken(String, Files),
+    SnapshotDestroyed(String),
+    /// A file system goes back to what it held.
+    RolledBack(String, Files),
+    /// A clone of a snapshot, which holds this.
+    Cloned(String, String, Files),
 }
 
 /// A pool and everything known about it.
@@ -65,8 +75,10 @@ pub(super) struct Story {
     pub(super) filesystems: BTreeMap<String, Filesystem>,
     pub(super) random: ChaCha20Rng,
     pub(super) outcome: Outcome,
-    pending: Option<Pending>,
+    pub(super) pending: Option<Pending>,
     made: u64,
+    /// Snapshots and clones, in a life in which there are any: see [`super::snapshots`].
+    pub(super) snapshots: Snapshots,
     pub(super) terms: Terms,
     /// Whether its disks never lie: see [`super::returns`].
     pub(super) honest: bool,
@@ -122,6 +134,7 @@ impl Story {
         let exchanging = (!drill && exchanging.next_u32().is_multiple_of(EXCHANGING_EVERY)).then_some(exchanging);
         let mut trimming = ChaCha20Rng::seed_from_u64(seed.rotate_left(32));
         let trimming = (!drill && trimming.next_u32().is_multiple_of(TRIMMING_EVERY)).then_some(trimming);
+        let snapshots = Snapshots::of(seed, !drill);
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
         Self {
@@ -132,6 +145,7 @@ impl Story {
             outcome,
             pending,
             made,
+            snapshots,
             terms,
             honest,
             crowded,
@@ -208,8 +222,7 @@ impl Story {
         copies: &str,
     ) -> Result<(), String> {
         let pool = self.pool()?;
-        self.made += 1;
-        let name = format!("{POOL}/f{}", self.made);
+        let name = self.new_name();
         let given =
             [("compression", compression), ("checksum", checksum), ("recordsize", recordsize), ("copies", copies)];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -223,23 +236,35 @@ impl Story {
             created => created?,
         }
         self.pending = None;
-        let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
-        self.filesystems.insert(
-            name.clone(),
-            Filesystem { files: Files::default(), zpl: None, unchecked: checksum == "off", random },
-        );
+        self.add_filesystem(name.clone(), Files::default(), checksum == "off");
         self.mount(&name).await
+    }
+
+    /// A name that no file system has had.
+    pub(super) fn new_name(&mut self) -> String {
+        self.made += 1;
+        format!("{POOL}/f{}", self.made)
+    }
+
+    /// A file system is there, and holds this.
+    pub(super) fn add_filesystem(&mut self, name: String, files: Files, unchecked: bool) {
+        let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
+        self.filesystems.insert(name, Filesystem { files, perhaps: None, zpl: None, unchecked, random });
     }
 
     pub(super) async fn destroy_filesystem(&mut self) -> Result<(), String> {
         let pool = self.pool()?;
         let index = self.below(self.filesystems.len());
         let name = self.filesystems.keys().nth(index).expect("there are more than one").clone();
+        if !self.destroy_snapshots_of(&pool, &name).await? {
+            return Ok(());
+        }
         self.unmount(&name).await?;
         self.pending = Some(Pending::Destroyed(name.clone()));
         pool.dsl().destroy_dataset(&name).await.map_err(|error| format!("destroy {name}: {error}"))?;
         self.pending = None;
         self.filesystems.remove(&name);
+        self.snapshots.origins.remove(&name);
         Ok(())
     }
 
@@ -259,13 +284,13 @@ impl Story {
         pool.dsl().set_dataset_properties(&name, &[setting]).await.map_err(|error| format!("set {property}: {error}"))
     }
 
-    async fn mount(&mut self, name: &str) -> Result<(), String> {
+    pub(super) async fn mount(&mut self, name: &str) -> Result<(), String> {
         let zpl = world::mount(&self.pool()?, name, self.machine.clock.clone()).await?;
         self.filesystems.get_mut(name).expect("it is known").zpl = Some(zpl);
         Ok(())
     }
 
-    async fn unmount(&mut self, name: &str) -> Result<(), String> {
+    pub(super) async fn unmount(&mut self, name: &str) -> Result<(), String> {
         let pool = self.pool()?;
         let filesystem = self.filesystems.get_mut(name).expect("it is known");
         if let Some(zpl) = filesystem.zpl.take() {
@@ -337,13 +362,16 @@ impl Story {
             reports.into_iter().map(|report| report.name).filter(|name| name != POOL).collect();
         match self.pending.take() {
             Some(Pending::Created(name)) if found.contains(&name) => {
-                let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
-                self.filesystems
-                    .insert(name, Filesystem { files: Files::default(), zpl: None, unchecked: self.honest, random });
+                self.add_filesystem(name, Files::default(), self.honest);
             }
-            Some(Pending::Destroyed(name)) if !found.contains(&name) => drop(self.filesystems.remove(&name)),
-            _ => {}
+            Some(Pending::Destroyed(name)) if !found.contains(&name) => {
+                self.filesystems.remove(&name);
+                self.snapshots.origins.remove(&name);
+            }
+            other => self.pending = other,
         }
+        self.take_stock_of_snapshots(&pool).await?;
+        self.pending = None;
         let known: BTreeSet<String> = self.filesystems.keys().cloned().collect();
         if known != found {
             return Err(format!("data sets after the crash are {found:?} instead of {known:?}"));
@@ -360,10 +388,15 @@ impl Story {
             let zpl = filesystem.zpl.as_ref().ok_or_else(|| format!("{name} is not mounted"))?;
             let tree = walk(zpl).await.map_err(|error| format!("{name}: {error}"))?;
             self.outcome.done.verified += size(&tree);
+            let perhaps = filesystem.perhaps.take().filter(|perhaps| perhaps.check(&tree).is_ok());
+            if let Some(perhaps) = perhaps {
+                filesystem.files = perhaps;
+                continue;
+            }
             let checked =
                 if crashed { filesystem.files.check_after_crash(&tree) } else { filesystem.files.check(&tree) };
             checked.map_err(|error| format!("WRONG: {name}: {error}"))?;
         }
-        Ok(())
+        self.verify_snapshots().await
     }
 }
