@@ -114,6 +114,10 @@ pub trait Reports {
     fn in_force(&self, _property: &str) -> Vec<InForce> {
         Vec::new()
     }
+    /// Full name of the snapshot of this number in the MOS.
+    async fn snapshot_by_object(&self, _object: u64) -> Option<String> {
+        None
+    }
     /// Whether nobody has a data set open that is not mounted: as a volume, or to send it.
     async fn check_unused(&self, _dataset: &str) -> Result<()> {
         Ok(())

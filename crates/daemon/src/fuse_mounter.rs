@@ -252,6 +252,10 @@ impl Mounter for FuseMounter {
 
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String> {
         let pool = pool.engine_pool()?;
+        if dataset.contains('@') {
+            let objset = pool.dsl().open_snapshot(dataset).await.ok()?;
+            return platter_zpl::object_path(&objset, ObjectId(object)).await.ok();
+        }
         let objset = pool.dsl().open_filesystem(dataset).await.ok()?;
         let path = platter_zpl::object_path(&objset, ObjectId(object)).await.ok();
         drop(objset);

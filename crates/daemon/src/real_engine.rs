@@ -20,8 +20,8 @@ use platter_dsl::permissions::Granted;
 use platter_dsl::take_snapshot::Refusals;
 use platter_dsl::volume::Plan;
 use platter_dsl::{PoolError, Result};
-use platter_ondisk::Txg;
 use platter_ondisk::dsl::PermissionKey;
+use platter_ondisk::{ObjectId, Txg};
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
 use crate::diff_entries::diff_entry;
@@ -274,6 +274,10 @@ impl Reports for RealPool {
 
     fn in_force(&self, property: &str) -> Vec<InForce> {
         self.0.dsl().in_force(property)
+    }
+
+    async fn snapshot_by_object(&self, object: u64) -> Option<String> {
+        self.0.dsl().snapshot_by_object(ObjectId(object)).await
     }
 
     async fn check_unused(&self, dataset: &str) -> Result<()> {

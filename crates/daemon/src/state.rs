@@ -275,7 +275,10 @@ impl Daemon {
         }
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();
-        for object in &report.errors {
+        for object in &mut report.errors {
+            if object.dataset_id != 0 && object.dataset.is_empty() {
+                object.dataset = pool.snapshot_by_object(object.dataset_id).await.unwrap_or_default();
+            }
             damaged_files.push(describe(object, &self.whereabouts(&pool, object).await));
         }
         Ok(PoolView { report, properties, damaged_files, open_ns, now: now_seconds() })
@@ -288,6 +291,12 @@ impl Daemon {
     ) -> Whereabouts {
         if object.dataset_id == 0 || object.dataset.is_empty() {
             return Whereabouts::default();
+        }
+        if object.dataset.contains('@') {
+            // A snapshot stays as it is: nobody has to be kept from it.
+            let path = self.mounter.object_path(pool, &object.dataset, object.object);
+            let path = tokio::time::timeout(LOOK_UP_WAIT, path).await.ok().flatten();
+            return Whereabouts { mountpoint: None, path };
         }
         match self.mounted(&object.dataset) {
             Some(active) => Whereabouts {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platter_api::properties::{NATIVES, is_user};
 use platter_api::report::{DatasetKind, DatasetReport, Properties, Property, PropertySource, PropertyValue};
 use platter_dmu::zap::Zap;
+use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::dataset_flags;
 use platter_ondisk::features::Feature;
 
@@ -136,6 +137,15 @@ async fn report(dsl: &DslPool, full_name: String, head: &Arc<Dataset>, bonus: &S
 }
 
 impl DslPool {
+    /// Full name of the snapshot that is `object` in the MOS; none when there is no such, or its name cannot be read.
+    pub async fn snapshot_by_object(&self, object: ObjectId) -> Option<String> {
+        let place = SnapshotBonus::load(&self.mos, object).await.ok()?.phys.dir_obj;
+        let (dataset, head) = self.tree.read().dataset_in(place)?;
+        let names = head.snapshot_names(&self.mos).await.ok()?;
+        let (own, _) = names.into_iter().find(|(_, other)| *other == object)?;
+        Some(format!("{dataset}@{own}"))
+    }
+
     /// The snapshots of all data sets, or of `under` and those below it; of each the oldest first.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use platter_itest::damage::{self, Layout};
 use platter_itest::{Lab, Tree, data, zdb};
 
 use crate::datasets::mos;
@@ -480,4 +481,35 @@ fn what_is_in_use_keeps_its_snapshots() {
     lab.zfs("release tag tank/fs@keep").ok();
     lab.zfs("destroy -r tank/fs").ok();
     lab.zfs("snapshot tank/volume@a pond/x@a").refused().says("not in one pool");
+}
+
+/// A damaged file of which only snapshots and a clone are left is listed by its name in one of them: a scrub looks at
+/// what they share once.
+#[test]
+fn damage_in_snapshots_is_listed_by_name() {
+    let Some(lab) = Lab::open() else { return };
+    if zdb::zdb(&lab.dev(), &["-h"]).is_none() {
+        return;
+    }
+    lab.disks(1, 256);
+    lab.create("-o ashift=12 -O atime=off", "tank", "d0");
+    let mount = lab.create_fs("-o compression=off -o recordsize=16k", "tank/fs");
+    fs::create_dir(mount.join("folder")).unwrap();
+    fs::write(mount.join("folder/file"), data::random(1, 400_000)).unwrap();
+    let object = fs::metadata(mount.join("folder/file")).unwrap().ino();
+    lab.zfs("snapshot tank/fs@a").ok();
+    lab.zfs("snapshot tank/fs@b").ok();
+    lab.zfs("clone -u tank/fs@a tank/clone").ok();
+    fs::remove_file(mount.join("folder/file")).unwrap();
+    lab.export("tank");
+    let blocks = zdb::blocks(&lab.dev(), "tank/clone", object).expect("blocks");
+    let dva = blocks[3].dvas.first().expect("a copy");
+    for range in damage::sectors_of(dva, Layout::Disk, 12, 0) {
+        damage::overwrite(&lab.disk(0), range, 7);
+    }
+    lab.import("", "tank");
+    lab.scrub("tank");
+    let status = lab.zpool("status -v tank").ok();
+    assert!(status.stdout.contains("tank/fs@a:/folder/file\n"), "{status}");
+    assert!(!status.stdout.contains("<0x"), "{status}");
 }

@@ -25,7 +25,10 @@ fn key(sector: &[u8]) -> [u8; KEY] {
 }
 
 fn candidate(story: &Story) -> Option<(String, String, FileId)> {
-    for (name, filesystem) in story.filesystems.iter().filter(|(_, filesystem)| !filesystem.unchecked) {
+    // What snapshots and clones share would be lost in each of them.
+    let is_alone = |name: &String| !story.snapshots.shares(name);
+    let all = story.filesystems.iter().filter(|(name, filesystem)| !filesystem.unchecked && is_alone(name));
+    for (name, filesystem) in all {
         for (path, node) in filesystem.files.names() {
             if let Node::File(id) = node
                 && filesystem.files.file(*id).bytes.len() >= LEAST

@@ -12,6 +12,7 @@
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
+//! | `kept` | what snapshots and clones hold |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `loss` | more damage than redundancy covers |
@@ -29,6 +30,7 @@ mod drill;
 mod exchanges;
 mod files;
 mod hosts;
+mod kept;
 mod load;
 mod loss;
 mod machine;

@@ -1,15 +1,15 @@
 //! Snapshots, clones and bookmarks while disks misbehave and the power fails: each snapshot holds to the end what its
 //! file system held when it was taken, and each clone goes on from there.
 //!
-//! Invariant: the model knows of an attempt before the engine does, as of files.
+//! Invariants: the model knows of an attempt before the engine does, as of files; the snapshot that something is a
+//! clone of is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_spa::Pool;
 use platter_zpl::{MountOptions, UnlimitedSpace, Zpl};
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
 use super::files::Files;
 use super::load::{size, walk};
@@ -21,36 +21,6 @@ const EVERY: u32 = 2;
 const SNAPSHOTS_MAX: usize = 6;
 /// Most file systems, clones among them.
 const FILESYSTEMS_MAX: usize = 4;
-
-/// What is there of them in one life.
-#[derive(Default)]
-pub(super) struct Snapshots {
-    /// What each holds, by full name.
-    pub(super) taken: BTreeMap<String, Files>,
-    /// The snapshot that a file system is a clone of.
-    pub(super) origins: BTreeMap<String, String>,
-    /// Chance of their own, in a life in which there are any.
-    random: Option<ChaCha20Rng>,
-    made: u64,
-}
-
-impl Snapshots {
-    /// Of the life of `seed`, in which there are some or not.
-    pub(super) fn of(seed: u64, is_wanted: bool) -> Self {
-        let mut random = ChaCha20Rng::seed_from_u64(seed.rotate_left(16));
-        let random = (is_wanted && random.next_u32().is_multiple_of(2)).then_some(random);
-        Self { random, ..Self::default() }
-    }
-
-    fn of_dataset(&self, name: &str) -> Vec<String> {
-        let is_its = |full: &&String| full.split('@').next() == Some(name);
-        self.taken.keys().filter(is_its).cloned().collect()
-    }
-
-    fn is_cloned(&self, full: &str) -> bool {
-        self.origins.values().any(|origin| origin == full)
-    }
-}
 
 /// What a nearly full pool may refuse.
 fn unless_full(done: Result<(), String>, crowded: bool) -> Result<bool, String> {
@@ -178,6 +148,7 @@ impl Story {
     fn add_clone(&mut self, name: String, origin: String, held: Files) {
         let unchecked =
             origin.split('@').next().is_some_and(|of| self.filesystems.get(of).is_none_or(|of| of.unchecked));
+        assert!(self.snapshots.taken.contains_key(&origin), "a clone's origin is there as long as it is");
         self.add_filesystem(name.clone(), held, unchecked);
         self.snapshots.origins.insert(name, origin);
     }

@@ -12,9 +12,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::files::Files;
+use super::kept::Snapshots;
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
-use super::snapshots::Snapshots;
 use crate::world;
 use platter_model::clock::SimClock;
 use platter_model::disk::{FaultCounts, FaultKind, History, Route};
