@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use platter_ondisk::features::Feature;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [Feature; 26] = [
+pub const CREATED: [Feature; 27] = [
     Feature::AsyncDestroy,
     Feature::EmptyBpobj,
     Feature::Lz4Compress,
@@ -31,13 +31,13 @@ pub const CREATED: [Feature; 26] = [
     Feature::Blake3,
     Feature::SpacemapV2,
     Feature::LogSpacemap,
+    Feature::DeviceRebuild,
     Feature::Zilsaxattr,
 ];
 
 /// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it
 /// is.
-const WRITABLE_TOO: [Feature; 7] = [
-    Feature::DeviceRebuild,
+const WRITABLE_TOO: [Feature; 6] = [
     Feature::ResilverDefer,
     Feature::AvzV2,
     Feature::MultiVdevCrashDump,

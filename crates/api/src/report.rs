@@ -141,6 +141,51 @@ pub struct LeafWork {
     pub total: u64,
 }
 
+/// How far a sequential reconstruction is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RebuildPhase {
+    /// It goes on, or will when its devices are there.
+    #[default]
+    Active,
+    /// Nobody needed it any more.
+    Canceled,
+    /// It came to its end.
+    Complete,
+}
+
+/// The sequential reconstruction of devices of one top-level vdev, running or last (`vdev_rebuild_stat_t`). A pass is
+/// what was done since it began, or went on after an import. Sizes in bytes, times in seconds since the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebuildReport {
+    /// How far.
+    pub phase: RebuildPhase,
+    /// When it began.
+    pub start_time: u64,
+    /// When it ended; 0 while it goes on.
+    pub end_time: u64,
+    /// How long it ran, in milliseconds.
+    pub scan_time_ms: u64,
+    /// Allocated bytes that were looked at.
+    pub scanned: u64,
+    /// Bytes that were read.
+    pub issued: u64,
+    /// Bytes that were written.
+    pub rebuilt: u64,
+    /// Allocated bytes in all, about.
+    pub to_scan: u64,
+    /// What could not be read or written.
+    pub errors: u64,
+    /// How long this pass has run, in milliseconds.
+    pub pass_time_ms: u64,
+    /// What this pass has looked at.
+    pub pass_scanned: u64,
+    /// What this pass has read.
+    pub pass_issued: u64,
+    /// What this pass has passed over.
+    pub pass_skipped: u64,
+}
+
 /// One vdev with its children, as `zpool status`, `list -v` and `iostat -v` show it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VdevReport {
@@ -197,6 +242,9 @@ pub struct VdevReport {
     /// A leaf's last initializing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialize: Option<LeafWork>,
+    /// A top-level vdev's last sequential reconstruction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild: Option<RebuildReport>,
     /// Children.
     pub children: Vec<VdevReport>,
 }
@@ -205,6 +253,16 @@ impl VdevReport {
     /// The vdevs right below that hold data: those of other classes are shown apart.
     pub fn ordinary(&self) -> impl Iterator<Item = &Self> {
         self.children.iter().filter(|child| !child.is_log)
+    }
+
+    /// Whether devices of a vdev right below are sequentially reconstructed.
+    pub fn is_rebuilding(&self) -> bool {
+        self.children.iter().any(VdevReport::is_rebuilt)
+    }
+
+    /// Whether devices of this top-level vdev are sequentially reconstructed.
+    pub fn is_rebuilt(&self) -> bool {
+        self.rebuild.is_some_and(|rebuild| rebuild.phase == RebuildPhase::Active)
     }
 
     /// The separate intent log devices right below.

@@ -145,6 +145,9 @@ pub enum PoolChange {
         force: bool,
         /// log2 of the sector size; 0 for the vdev's, if the device's fits.
         ashift: u64,
+        /// `-s`: it is reconstructed sequentially, and a scrub follows.
+        #[serde(default)]
+        sequential: bool,
     },
     /// `zpool detach`.
     Detach {

@@ -52,6 +52,21 @@ fn on_devices(vdev: &VdevReport, kind: JobKind, one: fn(&VdevReport) -> Option<L
     Some(Work { kind, began: 0, state: JobState::Running, done, total: Some(total), left, rate: 0, repaired: 0 })
 }
 
+/// All sequential reconstructions together: the whole of a resilver to whoever waits for it.
+fn rebuild(vdevs: &VdevReport) -> Option<Work> {
+    let active = vdevs.children.iter().filter(|top| top.is_rebuilt()).filter_map(|top| top.rebuild);
+    let (mut began, mut done, mut total, mut repaired) = (None, 0, 0, 0);
+    for rebuild in active {
+        began = Some(began.unwrap_or(rebuild.start_time).min(rebuild.start_time));
+        done += rebuild.scanned.min(rebuild.to_scan);
+        total += rebuild.to_scan;
+        repaired += rebuild.rebuilt;
+    }
+    let (kind, state, total) = (JobKind::Resilver, JobState::Running, total);
+    let began = began?;
+    Some(Work { kind, began, state, done, total: Some(total), left: total - done, rate: 0, repaired })
+}
+
 fn is_replacing(vdev: &VdevReport) -> bool {
     vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
 }
@@ -82,11 +97,18 @@ fn work_of(report: &PoolReport) -> Vec<Work> {
         work.retain(|work| work.kind != JobKind::Resilver);
         work.push(about_to_begin(JobKind::Resilver));
     }
+    let rebuild = rebuild(&report.vdevs);
+    if let Some(rebuild) = rebuild {
+        work.retain(|work| work.kind != JobKind::Resilver);
+        work.push(rebuild);
+    }
     if is_replacing(&report.vdevs) {
         // The old device leaves a moment after the new one has everything.
-        let resilvers = scanning && scan.resilver;
-        let replace =
-            if resilvers { of_scan(JobKind::Replace, JobState::Running) } else { about_to_begin(JobKind::Replace) };
+        let replace = match rebuild {
+            Some(rebuild) => Work { kind: JobKind::Replace, ..rebuild },
+            None if scanning && scan.resilver => of_scan(JobKind::Replace, JobState::Running),
+            None => about_to_begin(JobKind::Replace),
+        };
         // One that resilvers again after an interruption is the same replacing.
         work.push(Work { began: 0, ..replace });
     }

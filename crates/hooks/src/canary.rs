@@ -48,11 +48,13 @@ pub enum Canary {
     BookmarkForgotten,
     /// A trim goes 64 KiB further than what is free.
     TrimmedTooFar,
+    /// A sequential reconstruction passes over a range of each metaslab.
+    RebuildRangeSkipped,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -73,6 +75,7 @@ impl Canary {
         Self::DeadlistEntryLost,
         Self::BookmarkForgotten,
         Self::TrimmedTooFar,
+        Self::RebuildRangeSkipped,
     ];
 
     /// Whether this bug is switched on.

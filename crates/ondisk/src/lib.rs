@@ -23,6 +23,7 @@ pub mod names;
 pub mod object_type;
 pub mod objset;
 pub mod objset_type;
+pub mod rebuild;
 pub mod sa;
 pub mod sector;
 pub mod spacemap;

@@ -1,7 +1,7 @@
 //! What `zpool status` says is wrong with a pool, and what to do about it (`print_status_reason`,
 //! `cmd/zpool/zpool_main.c`; `lib/libzfs/libzfs_status.c`).
 
-use platter_api::report::{ScanReport, VdevReport};
+use platter_api::report::{RebuildPhase, ScanReport, VdevReport};
 use platter_dsl::watched;
 use platter_zio::{FailMode, Phase};
 
@@ -49,10 +49,11 @@ enum Trouble {
     Removed,
     Offline,
     Errors,
+    Unverified,
 }
 
 /// In OpenZFS's words.
-const TEXTS: [(Trouble, &str, &str, Option<&str>); 15] = [
+const TEXTS: [(Trouble, &str, &str, Option<&str>); 16] = [
     (
         Trouble::OtherHost,
         "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the \
@@ -155,6 +156,12 @@ const TEXTS: [(Trouble, &str, &str, Option<&str>); 15] = [
          device with 'zpool replace'.",
         Some("ZFS-8000-9P"),
     ),
+    (
+        Trouble::Unverified,
+        "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.",
+        "Use 'zpool scrub' to verify all data checksums.",
+        None,
+    ),
 ];
 
 fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
@@ -181,8 +188,21 @@ impl Signs<'_> {
             Phase::Stopped(reason) if reason.starts_with(watched::INTERNAL) => Some(Trouble::Bug),
             Phase::Stopped(_) => Some(Trouble::Stopped),
             Phase::Running if self.scan.resilver && self.scan.state == "scanning" => Some(Trouble::Resilvering),
+            Phase::Running if self.vdevs.is_rebuilding() => Some(Trouble::Resilvering),
+            Phase::Running if self.is_unverified() => Some(Trouble::Unverified),
             Phase::Running if self.has_damage => Some(Trouble::Damage),
             Phase::Running => None,
+        }
+    }
+
+    /// Whether no scrub has verified what was sequentially reconstructed (`lib/libzfs/libzfs_status.c`).
+    fn is_unverified(&self) -> bool {
+        let rebuilds = self.vdevs.children.iter().filter_map(|top| top.rebuild);
+        let complete = rebuilds.filter(|rebuild| rebuild.phase == RebuildPhase::Complete);
+        let Some(end) = complete.map(|rebuild| rebuild.end_time).max() else { return false };
+        match self.scan.state.as_str() {
+            "finished" => !self.scan.resilver && end > self.scan.end_time,
+            state => state == "none",
         }
     }
 

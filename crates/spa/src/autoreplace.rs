@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::exchange::{self, Joining};
 use crate::path_look;
 use crate::place::PlacedLeaf;
+use crate::rebuild::Giving;
 
 /// Whether a device may be replaced by what is in its place.
 pub fn may_replace(core: &Core, place: &PlacedLeaf) -> bool {
@@ -57,7 +58,8 @@ pub async fn replace(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
         return false;
     }
     let (guid, name) = (place.config.guid, core.name());
-    let joining = Joining { device: guid.to_string(), new: new.clone(), replaces: true, force: false, ashift: 0 };
+    let (device, how) = (guid.to_string(), Giving::Later);
+    let joining = Joining { device, new: new.clone(), replaces: true, force: false, ashift: 0, how };
     match exchange::attach(core, joining).await {
         Ok(()) => {
             tracing::warn!(pool = name, "device {guid} is replaced by the new {} in its place", new.display());

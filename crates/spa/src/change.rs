@@ -20,7 +20,7 @@ use crate::place::{self};
 use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
-use crate::scan;
+use crate::rebuild::{self, Giving};
 use crate::vdev_names::vdev_name;
 use crate::verdicts::Why;
 use crate::{
@@ -59,8 +59,9 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             free_commands::settle(core).await;
             changed
         }
-        PoolChange::Attach { device, new, replaces, force, ashift } => {
-            let joining = Joining { device, new, replaces, force, ashift };
+        PoolChange::Attach { device, new, replaces, force, ashift, sequential } => {
+            let how = if sequential { Giving::Sequentially } else { Giving::ByBlock };
+            let joining = Joining { device, new, replaces, force, ashift, how };
             exchange::attach(core, joining).await.map(|()| Changed::default())
         }
         PoolChange::Detach { device } => exchange::detach(core, &device).await.map(|()| Changed::default()),
@@ -111,7 +112,7 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     if expand || expansion::is_automatic(core) {
         expansion::expand(core, &top).await?;
     }
-    scan::resume(core);
+    rebuild::resume(core);
     free_commands::resume(core);
     Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
@@ -151,7 +152,7 @@ async fn reopen(core: &Arc<Core>) {
     // Labels at the end of what has grown are where the end is now.
     core.dsl.dirty_config();
     expansion::expand_all(core).await;
-    scan::resume(core);
+    rebuild::resume(core);
     free_commands::resume(core);
 }
 

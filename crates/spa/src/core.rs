@@ -16,6 +16,7 @@ use platter_dmu::Tx;
 use platter_dsl::error::Result;
 use platter_dsl::pool::DslPool;
 use platter_dsl::stored_property::StoredProperty;
+use platter_ondisk::rebuild::RebuildPhys;
 use platter_ondisk::{ObjectId, Uberblock};
 use platter_vdev::MissingRanges;
 
@@ -24,6 +25,7 @@ use crate::environment::Environment;
 use crate::free_state::{Kind, Work, Works};
 use crate::labels::LabelTarget;
 use crate::locked::Locked;
+use crate::rebuild_state::Rebuilds;
 use crate::scan_state::ScanState;
 use crate::spare_list::Spares;
 use crate::txgs::TxgHistory;
@@ -47,6 +49,8 @@ pub struct Stored {
     pub limits: BTreeMap<u64, Limits>,
     /// Trims and the like that somebody asked for, by the leaf's ZAP.
     pub works: BTreeMap<(ObjectId, Kind), Work>,
+    /// Sequential reconstructions, by the top-level vdev's number.
+    pub rebuilds: BTreeMap<u64, RebuildPhys>,
 }
 
 /// A pool's devices as they were opened.
@@ -104,6 +108,8 @@ pub struct Core {
     pub limits: Mutex<BTreeMap<u64, Limits>>,
     /// Work on what is free of the leaves.
     pub works: Works,
+    /// Sequential reconstructions.
+    pub rebuilds: Rebuilds,
     /// Held by whoever changes the pool's devices: one change at a time.
     pub changing: tokio::sync::Mutex<()>,
 }
@@ -143,6 +149,7 @@ impl Core {
             spares: stored.spares,
             limits: Mutex::new(stored.limits),
             works: Works::new(stored.works, opened),
+            rebuilds: Rebuilds::new(stored.rebuilds),
             changing: tokio::sync::Mutex::default(),
         })
     }

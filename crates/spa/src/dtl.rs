@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, Result, Tx};
 use platter_hooks::Canary;
-use platter_ondisk::names::config::RESILVER_TXG;
+use platter_ondisk::names::config::{REBUILD_TXG, RESILVER_TXG};
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges, TopVdev};
@@ -100,11 +100,11 @@ fn is_next(reached: Txg, newest: &Reached) -> bool {
 /// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists
 /// themselves are on disk, and reading them must neither trust nor blame what is old there. A device that takes another
 /// one's place has current labels, and of older groups what the resilver got to: its configuration in `root` says so
-/// (`ZPOOL_CONFIG_RESILVER_TXG`, `module/zfs/vdev_label.c`).
+/// (`ZPOOL_CONFIG_RESILVER_TXG` and `ZPOOL_CONFIG_REBUILD_TXG`, `module/zfs/vdev_label.c`).
 pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], root: &VdevConfig, reached: &BTreeMap<u64, Reached>) {
     let mut incomplete = Vec::new();
     root.walk(&mut |vdev| {
-        if vdev.other.contains(RESILVER_TXG) {
+        if vdev.other.contains(RESILVER_TXG) || vdev.other.contains(REBUILD_TXG) {
             incomplete.push(vdev.guid);
         }
     });
@@ -126,6 +126,7 @@ pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Reached>) {
         let (newest, late) = behind(top, reached);
         note_elsewhere(core, top, reached);
         for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, &newest)) {
+            core.rebuilds.note_behind(leaf.guid());
             note_gap(core, leaf, *reached, newest.last);
         }
         note_last_group(top, &newest, &late);

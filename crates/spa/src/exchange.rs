@@ -16,7 +16,7 @@ use std::sync::Arc;
 use platter_device::{BlockDevice, Geometry, Presence};
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
-use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
+use platter_ondisk::names::config::{IS_SPARE, REBUILD_TXG, RESILVER_TXG, UNSPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::geometry::best_ashift;
 use platter_vdev::{AllocationClass, Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
@@ -30,7 +30,7 @@ use crate::place::{self, PlacedLeaf};
 use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
-use crate::scan;
+use crate::rebuild::{self, Giving};
 use crate::spare_flags;
 use crate::{dtl, expansion, labels, open_vdevs, spares};
 use platter_api::request::VdevRequest;
@@ -61,6 +61,9 @@ impl Beside {
     }
 }
 
+/// What the configuration says of a device that joined, as long as it lacks something.
+const JOINED: [&str; 2] = [RESILVER_TXG, REBUILD_TXG];
+
 /// Nested vdevs whose leaves stand for one device.
 const STANDING_FOR_ONE: [&str; 2] = ["replacing", "spare"];
 
@@ -77,6 +80,8 @@ pub struct Joining {
     pub force: bool,
     /// log2 of the sector size to be used; 0: the vdev's.
     pub ashift: u64,
+    /// How it gets what the others have.
+    pub how: Giving,
 }
 
 /// Lets a device join a mirror, or a single device, or take another one's place.
@@ -95,6 +100,8 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
             return Err(PoolError::Busy(format!("{path} is reserved as a hot spare for pool '{name}'")));
         }
     };
+    let (how, replaces) = (joining.how, joining.replaces);
+    how.check(core, &place.top, replaces)?;
     check_place(core, &place, beside)?;
     if spare.is_some() && place.top.class() == AllocationClass::Log {
         return Err(PoolError::invalid("cannot replace a log with a spare"));
@@ -108,17 +115,18 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
             async move |core| {
                 // It may have left, or been given another parent, since it was looked at.
                 let place = place::with_guid(&core, place.config.guid)?;
+                how.check(&core, &place.top, replaces)?;
                 check_place(&core, &place, beside)?;
                 Ok(place)
             },
-            async move |core, tx, place| join(&core, &tx, &place, new, beside).await,
+            async move |core, tx, place| join(&core, &tx, &place, new, (beside, how)).await,
         )
         .await?;
     // What was written before all groups that it lacks are on disk would have to be looked at once more.
     while core.uberblock.lock().txg < last {
         core.force_group().await?;
     }
-    scan::resume(core);
+    rebuild::resume(core);
     Ok(())
 }
 
@@ -255,11 +263,14 @@ fn other_sectors(ashift: u64) -> PoolError {
 }
 
 /// Makes the device part of the pool, in the syncing group. Returns the last group that it lacks.
-async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, beside: Beside) -> Result<Txg> {
+async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, (beside, how): (Beside, Giving)) -> Result<Txg> {
     let New { config: mut joined, leaf, target } = new;
     let last = core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY);
     leaf.note_lacking(Txg(1), last);
-    joined.other.add_u64(RESILVER_TXG, last.0);
+    match how {
+        Giving::Sequentially => joined.other.add_u64(REBUILD_TXG, tx.txg().0),
+        Giving::ByBlock | Giving::Later => joined.other.add_u64(RESILVER_TXG, last.0),
+    };
     let path = joined.path.clone().unwrap_or_default();
     let mut tree = core.config.read().vdev_tree.clone();
     let top = top_of(&mut tree, place.top.id())?;
@@ -289,6 +300,9 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, beside: B
         Beside::Mirror => format!("attach vdev={path} to vdev={old_path}"),
     };
     history::append_event(&core.dsl, tx, "vdev attach", &event).await?;
+    if how == Giving::Sequentially {
+        rebuild::begin(core, tx, place.top.id(), last).await?;
+    }
     Ok(last)
 }
 
@@ -424,6 +438,7 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
         spares::forget(core, spare);
         spares::store(core, tx).await?;
     }
+    rebuild::end_unneeded(core, tx, top).await?;
     place.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
     core.leaf_devices.lock().remove(&guid.0);
     core.stored_missing.lock().remove(&guid.0);
@@ -569,7 +584,7 @@ fn note_complete(core: &Core) {
     core.config
         .read()
         .vdev_tree
-        .walk(&mut |vdev| behind.extend(vdev.other.contains(RESILVER_TXG).then_some(vdev.guid)));
+        .walk(&mut |vdev| behind.extend(JOINED.iter().any(|mark| vdev.other.contains(mark)).then_some(vdev.guid)));
     if behind.is_empty() {
         return;
     }
@@ -580,7 +595,7 @@ fn note_complete(core: &Core) {
     }
     core.config.write().vdev_tree.walk_mut(&mut |vdev| {
         if behind.contains(&vdev.guid) {
-            vdev.other.remove(RESILVER_TXG);
+            JOINED.iter().for_each(|mark| _ = vdev.other.remove(mark));
         }
     });
     core.dsl.dirty_config();

@@ -40,6 +40,7 @@ use crate::logs::Logs;
 use crate::map_reader::MosMaps;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::pool_events;
+use crate::rebuild_store;
 use crate::scan_store;
 use crate::space_maps::Words;
 use crate::{
@@ -637,6 +638,7 @@ async fn finish(
     let spares = spares::load(&os, &directory, &config.name).await;
     let limits = vdev_limits::load(&os, &config.vdev_tree, &config.name).await;
     let works = free_work::load(&os, &config.vdev_tree, &config.name).await;
+    let rebuilds = rebuild_store::load(&os, &config.vdev_tree, &config.name).await;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
@@ -658,7 +660,7 @@ async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: leaf_devices, cutoff };
-    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits, works };
+    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
     pool_events::listen_to_data_sets(&core);
     update_available(&core.dsl);

@@ -17,8 +17,9 @@ use platter_vdev::{Condition, VdevAux, VdevState};
 use platter_zio::Phase;
 
 use crate::config::PoolState;
+use crate::core::Core;
 use crate::pool::Pool;
-use crate::{free_commands, scan, spares};
+use crate::{free_commands, rebuild, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -127,13 +128,14 @@ impl Pool {
             return self.core.dsl.check_running();
         }
         let halted = async {
+            rebuild::halt(&self.core).await;
             scan::halt(&self.core).await;
             free_commands::halt(&self.core).await;
             Ok(())
         };
         let halted = self.core.dsl.unless_suspended(halted).await;
         if self.is_suspended() {
-            free_commands::stay(&self.core);
+            stay(&self.core);
             return halted;
         }
         let mut outcome = Ok(());
@@ -141,7 +143,7 @@ impl Pool {
             outcome = self.write_out(state).await;
             if outcome.is_err() && self.is_suspended() {
                 self.core.flush_logs.store(false, Ordering::Release);
-                free_commands::stay(&self.core);
+                stay(&self.core);
                 return outcome;
             }
         }
@@ -230,4 +232,10 @@ impl Pool {
     pub(crate) async fn end_after_failure(&self) {
         self.end().await;
     }
+}
+
+/// The pool was not left: what was halted may go on.
+fn stay(core: &Core) {
+    free_commands::stay(core);
+    rebuild::stay(core);
 }

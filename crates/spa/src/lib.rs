@@ -88,6 +88,10 @@ pub mod pool;
 mod pool_events;
 pub mod pool_locks;
 mod pool_properties;
+mod rebuild;
+mod rebuild_state;
+mod rebuild_store;
+mod rebuild_walk;
 #[cfg(test)]
 mod refused;
 mod removal;

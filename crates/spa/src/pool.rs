@@ -14,6 +14,7 @@ use crate::environment::Environment;
 use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
+use crate::rebuild;
 use crate::scan;
 use crate::{
     autotrim, change, create, discover, expansion, free_commands, import, label_search, member_check, multihost,
@@ -133,7 +134,7 @@ impl Pool {
                 return Err(error);
             }
             pool.core.cutoff.let_through();
-            scan::resume(&pool.core);
+            rebuild::resume(&pool.core);
             free_commands::resume(&pool.core);
             autotrim::follow(&pool.core);
             expansion::expand_all(&pool.core).await;
@@ -386,11 +387,12 @@ impl Pool {
         scan::stop(&self.core).await
     }
 
-    /// Waits until no scrub runs.
+    /// Waits until no scrub or resilver runs, nor anything that one follows.
     ///
     /// # Errors
     /// None at present.
     pub async fn scrub_wait(&self) -> Result<()> {
+        rebuild::wait(&self.core).await;
         scan::wait(&self.core).await;
         Ok(())
     }
@@ -439,7 +441,7 @@ impl Pool {
         drop(one);
         self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;
-        scan::resume(&self.core);
+        rebuild::resume(&self.core);
         free_commands::resume(&self.core);
         autotrim::follow(&self.core);
         if device.is_none() {

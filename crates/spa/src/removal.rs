@@ -18,11 +18,12 @@ use platter_dsl::{history, intent, mos};
 use platter_ondisk::ObjectId;
 use platter_ondisk::features::Feature;
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
+use platter_ondisk::rebuild::RebuildState;
 use platter_vdev::{Condition, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::{exchange, labels, locked, place, spares};
+use crate::{exchange, labels, locked, place, rebuild_store, spares};
 
 /// Groups after which what was freed in the first of them is free for others, with some to spare.
 const GROUPS: usize = 8;
@@ -121,6 +122,7 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     let state = core.dsl.store.state();
     let leaves = state.vdevs.get(top.id as usize).and_then(Option::as_ref).map(|vdev| vdev.leaves());
     assert!(top.is_log, "blocks of data sets may be on vdev {}", top.id);
+    rebuild_store::end(core, tx, top.id, RebuildState::Canceled).await?;
     let group = {
         let mut allocator = state.allocator.lock();
         // Of a command that has ended this may still come, when a suspended pool is resumed: commits go there again.
@@ -144,6 +146,7 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     if top.metaslab_array.is_some() {
         core.dsl.mos.free_object(tx, top.metaslab_array).await?;
     }
+    core.rebuilds.known.lock().remove(&top.id);
     free_top_zap(core, tx, top.top_zap).await?;
     for leaf in top.leaves() {
         exchange::free_objects(core, tx, leaf).await?;

@@ -18,6 +18,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use platter_dmu::{Result, Tx};
@@ -70,6 +71,9 @@ fn prove_nothing_older(scan: &mut ScanState) {
 /// [`PoolError::Busy`] when one is running; a read-only pool.
 pub async fn start(core: &Arc<Core>, continued: bool) -> std::result::Result<(), PoolError> {
     core.dsl.check_writable()?;
+    if core.rebuilds.is_active() {
+        return Err(PoolError::Busy("currently resilvering".into()));
+    }
     // Everybody sees the end of a scan before it is written down; only then can the next one begin.
     wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
     let before = {
@@ -104,10 +108,15 @@ pub async fn start(core: &Arc<Core>, continued: bool) -> std::result::Result<(),
     Ok(())
 }
 
+/// Whether a scan is to give a device that is there what it missed. Devices that are reconstructed come first.
+fn wants_resilver(core: &Core) -> bool {
+    !core.rebuilds.is_active() && dtl::needs_resilver(core)
+}
+
 /// Starts a resilver when a device that is there missed something, else goes on with what was running when the pool was
 /// last open.
 pub fn resume(core: &Arc<Core>) {
-    if core.dsl.read_only {
+    if core.dsl.read_only || core.rebuilds.is_active() {
         return;
     }
     let mut scrub = core.scan.lock();
@@ -138,7 +147,7 @@ pub fn resume(core: &Arc<Core>) {
 pub fn restart_resilver(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     core.dsl.check_writable()?;
     core.dsl.check_running()?;
-    if !dtl::needs_resilver(core) {
+    if !wants_resilver(core) {
         return Ok(());
     }
     let mut scrub = core.scan.lock();
@@ -161,7 +170,69 @@ fn begin_resilver(core: &Core, scrub: &mut ScanState) {
     if aborted {
         core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
     }
-    core.event("sysevent.fs.zfs.resilver_start", Vec::new());
+    core.event("sysevent.fs.zfs.resilver_start", vec![("resilver_type", "healing".into())]);
+}
+
+/// Begins a scrub of what was sequentially reconstructed.
+fn begin_scrub(core: &Core, scrub: &mut ScanState) {
+    core.rebuilds.unverified.store(false, Ordering::Release);
+    begin(core, scrub, scan_func::SCRUB, Txg(0));
+    core.event("sysevent.fs.zfs.scrub_start", Vec::new());
+}
+
+/// Whether a resilver has just ended which nothing else but a scrub has to follow: what was sequentially reconstructed
+/// before it is unverified.
+fn is_to_be_verified(core: &Core, scrub: &ScanState) -> bool {
+    let has_ended = scrub.phys.func == scan_func::RESILVER && scrub.phys.state == scan_state::FINISHED;
+    has_ended && core.rebuilds.unverified.load(Ordering::Acquire) && !core.rebuilds.is_active()
+}
+
+/// After a sequential reconstruction, in the syncing group: begins the scrub that has to follow the last one
+/// (`vdev_rebuild_complete_sync`). Where a device still needs a resilver, that comes first. Returns whether it began;
+/// its state is still to be written.
+pub fn begin_verifying(core: &Arc<Core>) -> bool {
+    let is_unverified = core.rebuilds.unverified.load(Ordering::Acquire);
+    let is_left = core.rebuilds.leaving.load(Ordering::Acquire);
+    let mut scrub = core.scan.lock();
+    if is_left || !is_unverified || core.rebuilds.is_active() || scrub.running || dtl::needs_resilver(core) {
+        return false;
+    }
+    begin_scrub(core, &mut scrub);
+    scrub.interrupt = Interrupt::None;
+    drop(scrub);
+    watched::spawn(&core.dsl, "the scan", run(core.clone()));
+    true
+}
+
+/// Whether devices are resilvered, or are to be next.
+pub fn is_resilvering(core: &Core) -> bool {
+    let scrub = core.scan.lock();
+    scrub.running && (scrub.phys.func == scan_func::RESILVER || scrub.again)
+}
+
+/// Ends a scrub, be it paused, and halts a resilver: devices are sequentially reconstructed (`vdev_rebuild_thread`).
+pub async fn cancel(core: &Arc<Core>) {
+    if core.scan.lock().phys.state != scan_state::SCANNING {
+        return;
+    }
+    halt(core).await;
+    {
+        let mut scrub = core.scan.lock();
+        if scrub.phys.state != scan_state::SCANNING || scrub.phys.func != scan_func::SCRUB {
+            return;
+        }
+        cancel_scrub(core, &mut scrub);
+    }
+    if let Err(error) = persist(core).await {
+        tracing::debug!(pool = core.name(), %error, "the end of a scrub is not written down");
+    }
+}
+
+fn cancel_scrub(core: &Core, scrub: &mut ScanState) {
+    scrub.phys.state = scan_state::CANCELED;
+    scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
+    scrub.phys.end_time = core.now();
+    core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
 }
 
 /// Pauses a running scrub.
@@ -216,11 +287,8 @@ pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             resume(core);
             return Err(none());
         }
-        scrub.phys.state = scan_state::CANCELED;
-        scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
-        scrub.phys.end_time = core.now();
+        cancel_scrub(core, &mut scrub);
     }
-    core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
     persist(core).await
 }
 
@@ -254,8 +322,11 @@ async fn run(core: Arc<Core>) {
         let mut scrub = core.scan.lock();
         let interrupt = std::mem::take(&mut scrub.interrupt);
         let again = std::mem::take(&mut scrub.again) && interrupt != Interrupt::Halt;
-        if again && dtl::needs_resilver(&core) {
+        if again && wants_resilver(&core) {
             begin_resilver(&core, &mut scrub);
+            scrub.done.notify_waiters();
+        } else if interrupt == Interrupt::None && is_to_be_verified(&core, &scrub) {
+            begin_scrub(&core, &mut scrub);
             scrub.done.notify_waiters();
         } else if interrupt != Interrupt::Restart || scrub.phys.state != scan_state::SCANNING {
             scrub.stand_still();
@@ -354,5 +425,6 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
     if let Err(error) = persist(core).await {
         tracing::warn!(%error, "the scrub's end could not be recorded");
     }
-    core.event(&format!("sysevent.fs.zfs.{name}_finish"), Vec::new());
+    let more = if is_scrub { Vec::new() } else { vec![("resilver_type", "healing".into())] };
+    core.event(&format!("sysevent.fs.zfs.{name}_finish"), more);
 }

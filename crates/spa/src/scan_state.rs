@@ -17,6 +17,9 @@ use platter_api::report::ScanReport;
 /// A resilver that is not further on than one part in so many begins anew when another device comes.
 const EARLY: u64 = 10;
 
+/// What is said of a device whose turn has not come.
+pub const AWAITING: &str = "(awaiting resilver)";
+
 /// The rate is measured over this long.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -108,7 +111,7 @@ impl ScanState {
             return None;
         }
         // What a device refused to take in the last scan is not tried again by itself: nothing is awaited then.
-        Some(if self.running { "(awaiting resilver)" } else { "(not fully resilvered)" })
+        Some(if self.running { AWAITING } else { "(not fully resilvered)" })
     }
 
     /// Whether the walk is to end at the end of the slice.

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_dmu::Result;
 use platter_dmu::zap::ZapValue;
+use platter_dmu::{Result, Tx};
 use platter_dsl::error::PoolError;
 use platter_dsl::mos;
-use platter_ondisk::dsl::{ScanPhys, scan_state};
+use platter_ondisk::dsl::{ScanPhys, scan_func, scan_state};
 use platter_ondisk::{ObjectId, ObjectType, Txg, names};
 
 use crate::core::Core;
 use crate::scan_place::PLACE;
 use crate::scan_state::ScanState;
-use crate::{dtl, scan_proof};
+use crate::{dtl, rebuild_store, scan_proof};
 
 /// Objects with blocks that could not be restored: (data set, object).
 pub type Lost = Mutex<BTreeSet<(ObjectId, ObjectId)>>;
@@ -24,42 +24,51 @@ pub type Lost = Mutex<BTreeSet<(ObjectId, ObjectId)>>;
 /// # Errors
 /// The pool is suspended; device errors.
 pub async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.task(async |core, tx| Ok(write(&core, &tx).await?)).await
+}
+
+/// As [`persist`], in the syncing group.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
     if !core.dsl.version().has_scan() {
         // Older pools have another record of it, which only their own software goes on from.
         return Ok(());
     }
-    core.task(async |core, tx| {
-        // OpenZFS takes a scan under way to have a queue of data sets, and frees it at the end.
-        let (scanning, foreign, queue) = {
-            let scan = core.scan.lock();
-            (scan.phys.state == scan_state::SCANNING, scan.foreign_queue, scan.phys.queue_obj)
-        };
-        if queue.is_some() && (foreign || !scanning) {
-            core.dsl.mos.free_object(&tx, queue).await?;
-            core.scan.lock().phys.queue_obj = ObjectId::NONE;
-        }
-        if scanning && !core.scan.lock().phys.queue_obj.is_some() {
-            let queue = mos::create_zap(&core.dsl.mos, &tx, ObjectType::SCAN_QUEUE, core.random()).await?;
-            core.scan.lock().phys.queue_obj = queue;
-        }
-        let (phys, place) = {
-            let mut scan = core.scan.lock();
-            scan.foreign_queue = false;
-            let mut place = scan.place.encode(&scan.phys);
-            let provable =
-                scan.roster.as_ref().map_or_else(|| scan.stored.clone(), |roster| roster.provable(&dtl::leaves(&core)));
-            place.extend(scan_proof::encode(&provable));
-            (scan.phys.encode().to_vec(), place)
-        };
-        core.dsl.directory.put(&tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
-        if scanning {
-            core.dsl.directory.put(&tx, PLACE.as_bytes(), &ZapValue { integer_size: 8, integers: place }).await?;
-        } else if core.dsl.directory.get(PLACE.as_bytes()).await?.is_some() {
-            core.dsl.directory.remove(&tx, PLACE.as_bytes()).await?;
-        }
-        Ok(())
-    })
-    .await
+    // OpenZFS takes a scan under way to have a queue of data sets, and frees it at the end.
+    let (scanning, foreign, queue, resilvers) = {
+        let scan = core.scan.lock();
+        let phys = &scan.phys;
+        (phys.state == scan_state::SCANNING, scan.foreign_queue, phys.queue_obj, phys.func == scan_func::RESILVER)
+    };
+    if resilvers {
+        rebuild_store::forget_ended(core, tx).await?;
+    }
+    if queue.is_some() && (foreign || !scanning) {
+        core.dsl.mos.free_object(tx, queue).await?;
+        core.scan.lock().phys.queue_obj = ObjectId::NONE;
+    }
+    if scanning && !core.scan.lock().phys.queue_obj.is_some() {
+        let queue = mos::create_zap(&core.dsl.mos, tx, ObjectType::SCAN_QUEUE, core.random()).await?;
+        core.scan.lock().phys.queue_obj = queue;
+    }
+    let (phys, place) = {
+        let mut scan = core.scan.lock();
+        scan.foreign_queue = false;
+        let mut place = scan.place.encode(&scan.phys);
+        let provable =
+            scan.roster.as_ref().map_or_else(|| scan.stored.clone(), |roster| roster.provable(&dtl::leaves(core)));
+        place.extend(scan_proof::encode(&provable));
+        (scan.phys.encode().to_vec(), place)
+    };
+    core.dsl.directory.put(tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
+    if scanning {
+        core.dsl.directory.put(tx, PLACE.as_bytes(), &ZapValue { integer_size: 8, integers: place }).await?;
+    } else if core.dsl.directory.get(PLACE.as_bytes()).await?.is_some() {
+        core.dsl.directory.remove(tx, PLACE.as_bytes()).await?;
+    }
+    Ok(())
 }
 
 /// Writes how far the scan got, after what it found lost so far: whoever goes on from there must know both.

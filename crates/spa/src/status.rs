@@ -11,6 +11,7 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::free_state::Kind;
 use crate::free_work;
+use crate::scan_state::AWAITING;
 use crate::spares;
 use crate::vdev_names::{leaf_name, vdev_name};
 use platter_api::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
@@ -88,6 +89,16 @@ struct Frame {
     detail: Detail,
 }
 
+/// What is to be said of a leaf that misses something which nothing under way is giving it.
+fn remark(core: &Core, leaf: &Leaf, top: &TopVdev) -> Option<&'static str> {
+    let remark = core.scan.lock().remark(leaf)?;
+    match core.rebuilds.is_active() {
+        true if core.rebuilds.gives(top.id(), leaf.guid()) => None,
+        true => Some(AWAITING),
+        false => Some(remark),
+    }
+}
+
 fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
     let condition = leaf.condition();
     let path = config.path.clone();
@@ -101,7 +112,7 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
     } else if condition.state == VdevState::Degraded && condition.detail.is_some() {
         condition.detail.clone()
     } else if condition.aux_text().is_empty() {
-        core.scan.lock().remark(leaf).map(str::to_owned)
+        remark(core, leaf, top).map(str::to_owned)
     } else {
         Some(condition.aux_text().to_owned())
     };
@@ -114,7 +125,7 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
         path,
         state: state_name(&condition),
         note,
-        repairing: frame.scanning && stats.scrub_repaired_bytes > 0,
+        repairing: (frame.scanning || core.rebuilds.gives(top.id(), leaf.guid())) && stats.scrub_repaired_bytes > 0,
         ashift: u64::from(top.ashift()),
         physical_size: leaf.psize(),
         replacement_size: top.replacement_size(config.metaslab_shift),
@@ -233,7 +244,7 @@ fn root_report(core: &Core, frame: Frame) -> VdevReport {
             root.deflated_size += report.deflated_size;
             root.fragmentation = root.fragmentation.max(report.fragmentation);
         }
-        children.push(report);
+        children.push(VdevReport { rebuild: core.rebuilds.report(top.id), ..report });
     }
     adopt(&mut root, children);
     root.state = ["ONLINE", "DEGRADED", "UNAVAIL"][worst].into();

@@ -33,7 +33,7 @@ use crate::exchange::{self, Joining};
 use crate::free_commands;
 use crate::path_look;
 use crate::place::{self, PlacedLeaf};
-use crate::scan;
+use crate::rebuild::{self, Giving};
 use crate::spare_flags;
 use crate::spare_looks;
 use crate::verdict_flags;
@@ -181,7 +181,7 @@ async fn open(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
     if is_back {
         tracing::info!(pool = core.name(), "device {} is back", place.config.guid);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
-        scan::resume(core);
+        rebuild::resume(core);
         free_commands::resume(core);
     }
     is_back
@@ -252,7 +252,7 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
     for spare in spare_looks::available(core) {
         let path = PathBuf::from(spare.path.clone().unwrap_or_default());
         let (device, ashift) = (guid.to_string(), ashift_for(core, &place));
-        let joining = Joining { device, new: path.clone(), replaces: true, force: false, ashift };
+        let joining = Joining { device, new: path.clone(), replaces: true, force: false, ashift, how: Giving::Later };
         match exchange::attach(core, joining).await {
             Ok(()) => {
                 let why = if place.leaf.is_usable() { "is not relied on" } else { "is gone" };

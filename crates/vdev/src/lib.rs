@@ -36,6 +36,7 @@
 
 mod allocation_class;
 mod child;
+mod copy;
 pub mod error;
 mod extent;
 pub mod geometry;
@@ -59,9 +60,11 @@ pub mod stats;
 pub mod top;
 mod trim;
 mod trouble;
+mod turns;
 mod view;
 
 pub use allocation_class::AllocationClass;
+pub use copy::{Copied, Copies, FIRST_GROUP};
 pub use error::{Result, VdevError};
 pub use extent::{Extent, Verify};
 pub use geometry::Layout;

@@ -33,6 +33,7 @@ use crate::shape::{self, Arrangement, Gone, Shape};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::Condition;
 use crate::stats::Stats;
+use crate::turns::Turns;
 use crate::view::{Frame, View};
 
 /// Greatest size of a block, in bytes (`SPA_MAXBLOCKSIZE`).
@@ -53,6 +54,7 @@ pub struct TopVdev {
     create_txg: Txg,
     current: RwLock<Current>,
     stats: Stats,
+    pub(crate) turns: Turns,
 }
 
 impl TopVdev {
@@ -97,6 +99,7 @@ impl TopVdev {
             create_txg: spec.create_txg,
             current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
+            turns: Turns::default(),
         })
     }
 
@@ -289,7 +292,7 @@ impl TopVdev {
         self.leaves().iter().for_each(|leaf| leaf.clear_errors());
     }
 
-    fn check(&self, shape: &Shape, offset: u64, psize: u64) -> Result<()> {
+    pub(crate) fn check(&self, shape: &Shape, offset: u64, psize: u64) -> Result<()> {
         let end = offset.checked_add(shape.asize_for(self.frame.ashift, psize.min(PSIZE_MAX)));
         let aligned = offset.is_multiple_of(1 << self.frame.ashift);
         if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.frame.asize()) {
@@ -390,6 +393,7 @@ impl TopVdev {
         self.check(shape, offset, psize)?;
         self.stats.note_write(psize);
         let data = self.pad(data);
+        let _turn = self.turns.write((offset, data.len() as u64)).await;
         let view = View { frame: &self.frame, shape };
         let result = match shape.layout {
             Layout::Single | Layout::Mirror => Mirror(view).write(offset, data, purpose, priority).await,

@@ -16,8 +16,8 @@ use platter_ondisk::{Guid, Txg};
 use platter_vdev::Priority;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{
-    Arrangement, Condition, DeviceOpener, Extent, Layout, Leaf, MissingRanges, OpenError, TopVdev, VdevAux, VdevError,
-    VdevKind, VdevSpec, VdevState,
+    Arrangement, Condition, Copied, Copies, DeviceOpener, Extent, FIRST_GROUP, Layout, Leaf, MissingRanges, OpenError,
+    TopVdev, VdevAux, VdevError, VdevKind, VdevSpec, VdevState,
 };
 
 const ASHIFT: u8 = 9;
@@ -530,4 +530,85 @@ async fn a_leaf_that_missed_a_block_without_checksum_is_not_believed_when_its_si
             assert_eq!(bytes, data, "child {pair} has two leaves");
         }
     }
+}
+
+/// A mirror of leaves 0 and 1 with a block, which leaf 3 has joined.
+async fn joined(bench: &Bench, old: &Buf) -> Arc<TopVdev> {
+    let top = bench.top(&VdevKind::Mirror, &[&[0], &[1]]).await;
+    write(&top, 1 << 20, old, 5).await;
+    bench.leaves[3].note_lacking(Txg(1), Txg(7));
+    bench.leaves[3].begin_scan();
+    let new = bench.arrangement(&VdevKind::Mirror, &[&[0], &[1], &[3]]);
+    top.exchange(new).await.expect("exchange");
+    top
+}
+
+const JOINED: [Guid; 1] = [Guid(4)];
+
+#[tokio::test]
+async fn a_write_and_a_copy_of_one_place_come_one_after_the_other() {
+    let mut random = Random(77);
+    let (old, new) = (random.buf(8 << ASHIFT), random.buf(8 << ASHIFT));
+    for copies_first in [true, false] {
+        let bench = Bench::new().await;
+        let top = joined(&bench, &old).await;
+        let (place, length) = (1 << 20, old.len());
+        // What began before is waited for.
+        bench.set_gates(false);
+        let (own, data) = (top.clone(), old.clone());
+        let early = tokio::spawn(async move { write(&own, place, &data, 8).await });
+        let_others_run().await;
+        let beginning = tokio::spawn(Copies::begin(top.clone()));
+        let_others_run().await;
+        assert!(!beginning.is_finished());
+        bench.set_gates(true);
+        early.await.expect("no panic");
+        let copies = Arc::new(beginning.await.expect("no panic").expect("begun"));
+        bench.set_gates(false);
+        let copy = |copies: Arc<Copies>| async move { copies.copy((place, length as u64), &JOINED).await };
+        let first = copies_first.then(|| tokio::spawn(copy(copies.clone())));
+        let_others_run().await;
+        let (own, data) = (top.clone(), new.clone());
+        let writing = tokio::spawn(async move { write(&own, place, &data, 9).await });
+        let_others_run().await;
+        let copying = first.unwrap_or_else(|| tokio::spawn(copy(copies.clone())));
+        let_others_run().await;
+        bench.set_gates(true);
+        writing.await.expect("no panic");
+        assert_eq!(copying.await.expect("no panic"), Copied { was_read: true, written: length as u64 });
+        for number in [0, 1, 3] {
+            assert_eq!(
+                bench.held(&top, number, number, place, length),
+                new[..],
+                "{number}, copy first: {copies_first}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_taken_from_who_has_everything_and_who_does_not_take_it_says_so() {
+    let mut random = Random(78);
+    let old = random.buf(8 << ASHIFT);
+    let bench = Bench::new().await;
+    let top = joined(&bench, &old).await;
+    let (place, length) = (1 << 20, old.len());
+    bench.leaves[1].note_missing(Txg(5));
+    bench.memory[1].poke(VDEV_LABEL_START_SIZE + place, &vec![0xa5; length]);
+    let copies = Copies::begin(top.clone()).await.expect("begun");
+    let range = (place, length as u64);
+    for _ in 0..20 {
+        assert!(copies.copy(range, &JOINED).await.was_read);
+        assert_eq!(bench.held(&top, 3, 3, place, length), old[..]);
+    }
+    // Who lacks something, and has not joined, is left as it is.
+    assert_eq!(bench.held(&top, 1, 1, place, length), vec![0xa5; length]);
+    assert!(bench.leaves[3].noted().is_empty());
+    let offset = VDEV_LABEL_START_SIZE;
+    bench.faulty[3].inject(Fault { kind: FaultKind::WriteError, offset, length: 64 << 20, times: u64::MAX });
+    assert_eq!(copies.copy(range, &JOINED).await, Copied { was_read: true, written: 0 });
+    assert!(bench.leaves[3].noted().contains(FIRST_GROUP), "it would be taken for done");
+    bench.leaves[0].note_missing(Txg(8));
+    assert_eq!(copies.copy(range, &JOINED).await, Copied::default(), "nobody has everything");
+    assert_eq!(copies.copy((DEVICE_SIZE, 512), &JOINED).await, Copied::default());
 }

@@ -54,9 +54,6 @@ pub fn replace(session: &mut Session, words: &[String]) -> Done {
 }
 
 fn join(session: &mut Session, parsed: &Parsed, replaces: bool) -> Done {
-    if parsed.has("s") {
-        return Err(refused("-s: sequential reconstruction is not supported; without it the device is resilvered"));
-    }
     let (pool, given, new) = match parsed.operands.as_slice() {
         [] => return Err(usage("missing pool name argument")),
         [_] => return Err(usage("missing <device> specification")),
@@ -72,8 +69,8 @@ fn join(session: &mut Session, parsed: &Parsed, replaces: bool) -> Done {
     session.check_places(std::slice::from_ref(&new))?;
     // Without a second name both are at the same path.
     let device = if parsed.operands.len() == 2 { new.display().to_string() } else { given.clone() };
-    let force = parsed.has("f");
-    let attach = PoolChange::Attach { device, new, replaces, force, ashift: ashift(parsed)? };
+    let (force, sequential) = (parsed.has("f"), parsed.has("s"));
+    let attach = PoolChange::Attach { device, new, replaces, force, ashift: ashift(parsed)?, sequential };
     change(session, pool, attach)?;
     if parsed.has("w") {
         let activity = if replaces { "replace" } else { "resilver" };

@@ -21,6 +21,7 @@ mod small;
 pub use small::print_version;
 pub(crate) mod status;
 mod status_json;
+mod status_rebuild;
 mod status_style;
 mod upgrade;
 mod vdev_spec;

@@ -8,6 +8,7 @@ use platter_api::report::{Detail, ScanReport, VdevReport};
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
 use super::status_json;
+use super::status_rebuild;
 use super::status_style::{Style, has_errors, is_unhealthy};
 use super::upgrade;
 use crate::getopt::{Grammar, parse};
@@ -123,6 +124,7 @@ fn is_healthy(view: &PoolView) -> bool {
         Some(_) => {
             report.state == "ONLINE"
                 && scanning(&report.scan) != Some("resilvering")
+                && !report.vdevs.is_rebuilding()
                 && report.error_count == 0
                 && !report.suspended
                 && report.message_id.is_none()
@@ -176,9 +178,12 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     if let Some(id) = &report.message_id {
         let _ = writeln!(out, "   {} https://openzfs.github.io/openzfs-docs/msg/{id}", paint(Paint::Bold, "see:"));
     }
-    if let Some(scan) = scan(&report.scan, view.now) {
+    if let Some(scan) = scan(&report.scan, view.now)
+        && status_rebuild::shows_scan(&report.scan, &report.vdevs)
+    {
         let _ = write!(out, "  {} {scan}", paint(Paint::Bold, "scan:"));
     }
+    out.push_str(&status_rebuild::text(&report.scan, &report.vdevs, &style.naming));
     let names = report.spares.iter().map(|spare| style.naming.width(spare, 2));
     let width = names.fold(style.naming.width(&report.vdevs, 0).max(10), usize::max);
     out.push_str(&paint(Paint::Bold, "config:"));
@@ -259,6 +264,7 @@ fn add_vdev(
     }
     out.push_str(&style.work(vdev));
     out.push('\n');
+    let scanning = if vdev.is_rebuilt() { Some("resilvering") } else { scanning };
     for child in vdev.ordinary() {
         add_vdev(out, child, depth + 2, width, style, scanning);
     }

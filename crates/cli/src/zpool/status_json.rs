@@ -1,7 +1,7 @@
 //! `zpool status -j`: OpenZFS's schema, with what the engine knows.
 
 use platter_api::messages::PoolView;
-use platter_api::report::{LeafWork, LeafWorkState, ScanReport, VdevReport};
+use platter_api::report::{LeafWork, LeafWorkState, RebuildPhase, ScanReport, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;
@@ -25,6 +25,7 @@ enum Format {
     Count,
     Bytes,
     Time,
+    Nanoseconds,
     Exact,
 }
 
@@ -46,6 +47,7 @@ impl Numbers {
             Format::Count => nice::num(value),
             Format::Bytes => nice::bytes(value),
             Format::Time => nice::date(value),
+            Format::Nanoseconds => nice::time(value),
         };
         object.insert(name.into(), text.into());
     }
@@ -68,8 +70,16 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
                 object.insert("msgid".into(), id.clone().into());
                 object.insert("moreinfo".into(), format!("https://openzfs.github.io/openzfs-docs/msg/{id}").into());
             }
+            let mut scans = Object::new();
             if report.scan.state != "none" && !report.scan.state.is_empty() {
-                object.insert("scan_stats".into(), scan(&report.scan, &numbers).into());
+                scans = scan(&report.scan, &numbers);
+            }
+            let rebuilds = rebuilds(&report.vdevs, style, &numbers);
+            if !rebuilds.is_empty() {
+                scans.insert("rebuild_stats".into(), rebuilds.into());
+            }
+            if !scans.is_empty() {
+                object.insert("scan_stats".into(), scans.into());
             }
             let mut vdevs = Object::new();
             add(&mut vdevs, &report.vdevs, 0, None, style, options, &numbers);
@@ -124,6 +134,40 @@ fn scan(scan: &ScanReport, numbers: &Numbers) -> Object {
     numbers.add(&mut object, "issued_bytes_per_scan", scan.issued, Format::Bytes);
     numbers.add(&mut object, "issued", scan.issued, Format::Bytes);
     object
+}
+
+/// The sequential reconstructions of all top-level vdevs.
+fn rebuilds(vdevs: &VdevReport, style: &Style, numbers: &Numbers) -> Object {
+    let mut all = Object::new();
+    for top in &vdevs.children {
+        let Some(rebuild) = &top.rebuild else { continue };
+        let mut object = vdev_info(top, &style.naming, numbers.as_int);
+        let state = match rebuild.phase {
+            RebuildPhase::Active => "ACTIVE",
+            RebuildPhase::Canceled => "CANCELED",
+            RebuildPhase::Complete => "COMPLETE",
+        };
+        object.insert("state".into(), state.into());
+        let nanoseconds = |milliseconds: u64| milliseconds.saturating_mul(1_000_000);
+        for (name, value, format) in [
+            ("start_time", rebuild.start_time, Format::Time),
+            ("end_time", rebuild.end_time, Format::Time),
+            ("scan_time", nanoseconds(rebuild.scan_time_ms), Format::Nanoseconds),
+            ("scanned", rebuild.scanned, Format::Bytes),
+            ("issued", rebuild.issued, Format::Bytes),
+            ("rebuilt", rebuild.rebuilt, Format::Bytes),
+            ("to_scan", rebuild.to_scan, Format::Bytes),
+            ("errors", rebuild.errors, Format::Count),
+            ("pass_time", nanoseconds(rebuild.pass_time_ms), Format::Nanoseconds),
+            ("pass_scanned", rebuild.pass_scanned, Format::Bytes),
+            ("pass_issued", rebuild.pass_issued, Format::Bytes),
+            ("pass_skipped", rebuild.pass_skipped, Format::Bytes),
+        ] {
+            numbers.add(&mut object, name, value, format);
+        }
+        all.insert(style.naming.name(top), object.into());
+    }
+    all
 }
 
 /// What every vdev's object begins with.

@@ -39,6 +39,7 @@ mod pool_commands;
 mod pool_state;
 mod properties;
 mod readme;
+mod rebuild;
 mod redacted;
 mod reference_pools;
 mod replace;

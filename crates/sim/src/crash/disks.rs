@@ -11,6 +11,7 @@ use platter_api::report::{Detail, VdevReport};
 use platter_api::request::{PoolChange, VdevRequest};
 use platter_spa::Pool;
 
+use super::mended::nothing_was_mended;
 use super::model::{Model, Role, Step};
 use crate::world::SimDevices;
 
@@ -27,6 +28,8 @@ pub enum DiskOperation {
     Replace,
     /// `zpool attach` to the first disk, until it has everything.
     Attach,
+    /// `zpool attach -s` to the first disk, until it has everything and all of it is verified.
+    AttachSequentially,
     /// `zpool detach` of what was attached.
     Detach,
     /// `zpool detach` of the first disk: what was attached stays.
@@ -64,6 +67,7 @@ enum Move {
     Add(fn(PathBuf) -> VdevRequest),
     Remove,
     Attach,
+    AttachSequentially,
     Replace,
     Detach,
     DetachFirst,
@@ -71,12 +75,13 @@ enum Move {
 
 impl Move {
     async fn run(self, pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
-        let attach = |replaces| PoolChange::Attach {
+        let attach = |replaces, sequential| PoolChange::Attach {
             device: path(0),
             new: SimDevices::path(spare),
             replaces,
             force: false,
             ashift: 0,
+            sequential,
         };
         let change = match self {
             Self::Add(vdev) => PoolChange::Add {
@@ -87,14 +92,15 @@ impl Move {
                 dry_run: false,
             },
             Self::Remove => PoolChange::Remove { device: path(spare) },
-            Self::Attach => attach(false),
-            Self::Replace => attach(true),
+            Self::Attach => attach(false, false),
+            Self::AttachSequentially => attach(false, true),
+            Self::Replace => attach(true, false),
             Self::Detach => PoolChange::Detach { device: path(spare) },
             Self::DetachFirst => PoolChange::Detach { device: path(0) },
         };
         pool.change(change).await.map_err(text)?;
         match self {
-            Self::Attach | Self::Replace => settle(pool).await,
+            Self::Attach | Self::AttachSequentially | Self::Replace => settle(pool).await,
             _ => Ok(()),
         }
     }
@@ -104,8 +110,10 @@ impl Move {
 async fn settle(pool: &Arc<Pool>) -> Result<(), String> {
     for _ in 0..LEAVES_WITHIN {
         pool.scrub_wait().await.map_err(text)?;
-        if !is_replacing(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
-            return Ok(());
+        let vdevs = pool.report(Detail::default()).await.map_err(text)?.vdevs;
+        if !is_replacing(&vdevs) {
+            // Of a reconstruction the scrub is over that follows it.
+            return nothing_was_mended(pool).await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -114,12 +122,13 @@ async fn settle(pool: &Arc<Pool>) -> Result<(), String> {
 
 impl DiskOperation {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AddVdev,
         Self::AddLog,
         Self::RemoveLog,
         Self::Replace,
         Self::Attach,
+        Self::AttachSequentially,
         Self::Detach,
         Self::DetachFirst,
         Self::AddSpare,
@@ -137,6 +146,7 @@ impl DiskOperation {
             Self::RemoveLog => "remove-log",
             Self::Replace => "replace",
             Self::Attach => "attach",
+            Self::AttachSequentially => "attach-sequential",
             Self::Detach => "detach",
             Self::DetachFirst => "detach-first",
             Self::AddSpare => "add-spare",
@@ -166,6 +176,7 @@ impl DiskOperation {
             Self::RemoveLog => (Role::Log, Move::Remove, Role::Idle),
             Self::Replace => (Role::Idle, Move::Replace, Role::Member),
             Self::Attach => (Role::Idle, Move::Attach, Role::Side),
+            Self::AttachSequentially => (Role::Idle, Move::AttachSequentially, Role::Side),
             Self::Detach => (Role::Side, Move::Detach, Role::Idle),
             Self::DetachFirst => (Role::Side, Move::DetachFirst, Role::Member),
             Self::AddSpare => (Role::Idle, Move::Add(|path| VdevRequest::Spare(vec![path])), Role::Spare),
@@ -193,7 +204,8 @@ impl DiskOperation {
     /// The steps that it makes from `model` on; `None` when it cannot be done there.
     pub fn plan(self, model: &Model) -> Option<Vec<Step>> {
         let path = self.path_from(model.role())?;
-        let possible = model.has_mirrors() || !path.contains(&Self::Attach);
+        let possible =
+            model.has_mirrors() || !path.iter().any(|step| matches!(step, Self::Attach | Self::AttachSequentially));
         possible.then(|| path.into_iter().map(|operation| Step::Disk(operation.transition().2)).collect())
     }
 

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_api::report::PropertyValue;
-use platter_api::report::{Detail, VdevReport};
+use platter_api::report::{Detail, PropertyValue};
 use platter_api::request::{CreateRequest, ImportRequest, NewVolume, VdevRequest};
 use platter_device::BlockDevice;
 use platter_ondisk::ObjectId;
@@ -19,6 +18,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use super::contents::RECORD;
 use super::expect::Plan;
 use super::fork::Fork;
+use super::mended::nothing_was_mended;
 use super::model::{FILESYSTEM, Model, Seen, VOLUME, VOLUME_SIZE, View};
 use super::operation::{NEW, OLD, Operation};
 use super::record::{Event, Log, RecordedDisk};
@@ -318,16 +318,10 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         }
         // A disk that the last uberblock did not reach is resilvered first.
         pool.scrub_wait().await.map_err(text)?;
+        nothing_was_mended(&pool).await?;
         pool.scrub_start().await.map_err(text)?;
         pool.scrub_wait().await.map_err(text)?;
-        let report = pool.report(Detail { errors: true, extended: false }).await.map_err(text)?;
-        if report.scan.errors != 0 || report.scan.repaired != 0 {
-            let (errors, repaired) = (report.scan.errors, report.scan.repaired);
-            return Err(format!(
-                "a scrub found {errors} errors and repaired {repaired} bytes, where nothing was damaged: {}",
-                counts(&report.vdevs).join(", ")
-            ));
-        }
+        nothing_was_mended(&pool).await?;
         Operation::Create(super::operation::Name("after")).run(900, &mut on, 0).await?;
         on.zpl.unlink(on.zpl.root(), b"after").await.map_err(text)?;
         drop(pool);
@@ -364,12 +358,6 @@ async fn nothing_leaked(pool: &Arc<Pool>) -> Result<(), String> {
         0 => Ok(()),
         bytes => Err(format!("{bytes} bytes of a destroyed data set were not found")),
     }
-}
-
-/// Every vdev with its state and what it counted.
-fn counts(vdev: &VdevReport) -> Vec<String> {
-    let own = format!("{} {} {:?}", vdev.name, vdev.state, vdev.counts);
-    std::iter::once(own).chain(vdev.children.iter().flat_map(counts)).collect()
 }
 
 /// Reads a file system.

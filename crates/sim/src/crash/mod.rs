@@ -12,6 +12,7 @@
 //! | `record`, `fork` | the disks |
 //! | `states` | from what was written to what a crash may leave |
 //! | `explore` | one workload |
+//! | `mended` | whether a scrub found something |
 //! | `space` | whether what is reachable is in use, and counted right |
 //! | `suite` | many of them |
 //! | `judge` | zdb's opinion on a sample |
@@ -26,6 +27,7 @@ pub mod expect;
 pub mod explore;
 pub mod fork;
 pub mod judge;
+pub mod mended;
 pub mod model;
 pub mod operation;
 pub mod record;

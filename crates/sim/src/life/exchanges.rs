@@ -60,15 +60,26 @@ impl Machine {
     async fn replace(&mut self, pool: &Pool, old: usize, new: usize) -> Result<(), String> {
         assert!(self.guids[new] == 0 && !self.is_replaced(old), "a disk that was in no pool takes one disk's place");
         self.exchanges.push(Exchange { old, new, joined: false });
-        let change = PoolChange::Attach {
-            device: self.guids[old].to_string(),
-            new: SimDevices::path(self.places[new]),
-            replaces: true,
-            force: false,
-            ashift: 0,
-        };
-        let done = pool.change(change).await.map(|_| ()).map_err(|error| error.to_string());
-        self.history.mark(format!("{} disk {new} is to replace {old}: {done:?}", self.clock.now()));
+        let is_side = self.groups.iter().any(|group| group.parity == 0 && group.disks.contains(&old));
+        // Every other one is reconstructed sequentially, unless a resilver is under way.
+        let ways: &[bool] = if is_side && new.is_multiple_of(2) { &[true, false] } else { &[false] };
+        let mut done = Ok(());
+        for &sequential in ways {
+            let change = PoolChange::Attach {
+                device: self.guids[old].to_string(),
+                new: SimDevices::path(self.places[new]),
+                replaces: true,
+                force: false,
+                ashift: 0,
+                sequential,
+            };
+            done = pool.change(change).await.map(|_| ()).map_err(|error| error.to_string());
+            let how = if sequential { "sequentially " } else { "" };
+            self.history.mark(format!("{} disk {new} is to replace {old} {how}: {done:?}", self.clock.now()));
+            if done.is_ok() {
+                break;
+            }
+        }
         if done.is_ok() {
             self.exchanges.iter_mut().for_each(|exchange| exchange.joined = true);
             self.victims.push(new);

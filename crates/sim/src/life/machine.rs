@@ -39,7 +39,7 @@ pub struct Group {
     /// How many may fail.
     pub spare: usize,
     /// 0: a mirror; else parity.
-    parity: u8,
+    pub(super) parity: u8,
 }
 
 /// A disk that takes another's place.

@@ -69,7 +69,8 @@ impl Rig {
 
     async fn exchange(&self, old: usize, new: usize, replaces: bool) {
         let device = SimDevices::path(old).display().to_string();
-        let change = PoolChange::Attach { device, new: SimDevices::path(new), replaces, force: false, ashift: 0 };
+        let new = SimDevices::path(new);
+        let change = PoolChange::Attach { device, new, replaces, force: false, ashift: 0, sequential: false };
         self.pool.change(change).await.expect("it joined");
     }
 
@@ -207,8 +208,14 @@ fn a_missing_device_is_replaced() {
         let rig = rig.restart(&[0, 2, 3]).await;
         rig.write(2).await;
         let missing = rig.vdevs().await.children[0].children[1].guid.to_string();
-        let change =
-            PoolChange::Attach { device: missing, new: SimDevices::path(3), replaces: true, force: false, ashift: 0 };
+        let change = PoolChange::Attach {
+            device: missing,
+            new: SimDevices::path(3),
+            replaces: true,
+            force: false,
+            ashift: 0,
+            sequential: false,
+        };
         rig.pool.change(change).await.expect("it takes its place");
         rig.settle().await;
         assert_eq!(rig.shape().await, "root(raidz(file file file))");
@@ -249,6 +256,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
             replaces,
             force: false,
             ashift: 0,
+            sequential: false,
         };
         for (change, reason) in [
             (attach(&device, 3, false), "can only attach to mirrors and top-level disks"),
