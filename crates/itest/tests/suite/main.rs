@@ -52,6 +52,7 @@ mod send_receive;
 mod snapshots;
 mod space;
 mod spares;
+mod split;
 mod stream_files;
 mod streams;
 mod surroundings;
