@@ -33,6 +33,7 @@ use crate::snapshots::{
     CloneSnapshot, DeleteQueue, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetDeleteQueue, GetHolds,
     GetWritten, HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots, Written,
 };
+use crate::splits::{SplitAnswer, SplitPool};
 use crate::streams::{
     AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, Redact, SendStream, SentStream,
 };
@@ -118,6 +119,7 @@ operations! {
         "search_pools" SearchPools -> FoundPools,
         "close_pool" ClosePool -> Outcome,
         "operate_pool" OperatePool -> Changed,
+        "split_pool" SplitPool -> SplitAnswer,
         "control_job" ControlJob -> Outcome,
         "get_history" GetHistory -> Vec<HistoryEntry>,
         "clear_label" ClearLabel -> Outcome,

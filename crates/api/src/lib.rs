@@ -25,6 +25,7 @@ pub mod request;
 pub mod schedule;
 pub mod schedules;
 pub mod snapshots;
+pub mod splits;
 pub mod stored_property;
 pub mod streams;
 pub mod txgs;

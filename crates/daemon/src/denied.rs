@@ -52,6 +52,7 @@ fn attempt(operation: &Operation) -> Option<String> {
             PoolOperation::Sync { .. } => format!("cannot sync '{}'", call.pool),
             PoolOperation::Change(_) => format!("cannot change '{}'", call.pool),
         },
+        Operation::SplitPool(call) => format!("Unable to split {}", call.pool),
         Operation::ControlJob(call) => format!("cannot control job {}", call.job.0),
         Operation::GetHistory(call) => format!("cannot get history for '{}'", call.pool),
         Operation::ClearLabel(call) => format!("cannot clear the label of '{}'", call.device.display()),

@@ -17,6 +17,7 @@ use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, SnapshotOperation,
 };
 use platter_api::snapshots::DiffEntry;
+use platter_api::splits::{SplitOff, SplitRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::inheritance::InForce;
 use platter_dsl::permissions::Granted;
@@ -175,6 +176,10 @@ pub enum Leave {
 pub trait Operations {
     /// Does something to the pool itself.
     async fn perform(&self, operation: PoolOperation) -> Result<Changed>;
+    /// Makes a pool of some of its devices, and exports that.
+    async fn split(&self, _request: SplitRequest) -> Result<SplitOff> {
+        Err(PoolError::Unsupported("no split here".into()))
+    }
     /// Does something to one of its data sets.
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()>;
     /// Does something to snapshots; returned are those that stand in the way, so that nothing was done.

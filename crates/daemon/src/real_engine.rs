@@ -13,6 +13,7 @@ use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, ScrubAction, SnapshotOperation,
 };
 use platter_api::snapshots::DiffEntry;
+use platter_api::splits::{SplitOff, SplitRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::delegation::Changes;
 use platter_dsl::inheritance::InForce;
@@ -124,6 +125,10 @@ impl Operations for RealPool {
             }
         }?;
         Ok(Changed::default())
+    }
+
+    async fn split(&self, request: SplitRequest) -> Result<SplitOff> {
+        self.0.split(request).await
     }
 
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {

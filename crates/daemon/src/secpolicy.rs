@@ -232,6 +232,7 @@ pub fn policy(operation: &Operation, uid: u32) -> Policy {
         | Operation::SearchPools(_)
         | Operation::ClosePool(_)
         | Operation::OperatePool(_)
+        | Operation::SplitPool(_)
         | Operation::ControlJob(_)
         | Operation::GetHistory(_)
         | Operation::ClearLabel(_)

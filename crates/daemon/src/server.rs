@@ -30,6 +30,7 @@ use platter_api::snapshots::{
     CloneSnapshot, DestroySnapshots, DiffSnapshots, GetDeleteQueue, GetHolds, GetWritten, HoldSnapshot, PromoteDataset,
     RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
+use platter_api::splits::SplitPool;
 use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, Redact, SendStream};
 use platter_dsl::permissions::Asker as Guest;
 use tokio::sync::watch;
@@ -165,6 +166,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation, asker: 
         Operation::SearchPools(call) => json::<SearchPools>(daemon.search(&call).await),
         Operation::ClosePool(call) => json::<ClosePool>(close_pool(&daemon, &call).await),
         Operation::OperatePool(call) => json::<OperatePool>(daemon.operate_pool(call).await),
+        Operation::SplitPool(call) => json::<SplitPool>(daemon.split_pool(call).await),
         Operation::ControlJob(call) => json::<ControlJob>(daemon.control_job(call).await),
         Operation::GetHistory(call) => json::<GetHistory>(daemon.history(&call.pool).await),
         Operation::ClearLabel(call) => json::<ClearLabel>(daemon.clear_label(&call).await.map(done)),

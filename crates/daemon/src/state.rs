@@ -33,6 +33,7 @@ mod settings;
 mod silence;
 mod snapshot_folders;
 mod snapshots;
+mod splits;
 mod stream_permissions;
 mod streams;
 #[cfg(test)]

@@ -49,8 +49,12 @@ const LOT: u64 = 100;
 
 fn layouts(name: Option<&str>) -> Result<Vec<Layout>, String> {
     let Some(name) = name else { return Ok(Layout::ALL.to_vec()) };
-    let found: Vec<Layout> = Layout::ALL.into_iter().filter(|layout| layout.name() == name).collect();
-    if found.is_empty() { Err(format!("no layout is called '{name}': single, mirror or raidz1")) } else { Ok(found) }
+    let found: Vec<Layout> = Layout::named(name).into_iter().collect();
+    if found.is_empty() {
+        Err(format!("no layout is called '{name}': single, mirror, raidz1 or mirrors"))
+    } else {
+        Ok(found)
+    }
 }
 
 /// Runs it; fails when any state was wrong.

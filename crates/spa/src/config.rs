@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use platter_nvlist::{NvList, Value};
-use platter_ondisk::names::config::{AUX_STATE, HOLE_ARRAY, IS_HOLE, IS_SPARE};
+use platter_ondisk::names::config::{AUX_STATE, HOLE_ARRAY, IS_HOLE, IS_SPARE, SPLIT};
 use platter_ondisk::{Guid, ObjectId, Txg};
 
 use platter_dsl::version::PoolVersion;
@@ -512,6 +512,8 @@ impl PoolConfig {
     /// The nvlist for the label of leaf `leaf` below top-level vdev `top` of the root `self.vdev_tree`.
     pub fn to_label_nvlist(&self, txg: Txg, top: &VdevConfig, leaf: Guid) -> NvList {
         let mut list = self.common(txg);
+        // Only the MOS has which devices leave (`spa_config_generate`).
+        list.remove(SPLIT);
         list.add_u64("top_guid", top.guid.0).add_u64("guid", leaf.0);
         let is_spare = top.leaves().iter().any(|own| own.guid == leaf && own.other.get_u64(IS_SPARE) == Some(1));
         if is_spare {

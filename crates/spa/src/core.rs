@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use platter_api::faults::Limits;
-use platter_device::{BlockDevice, Cutoff};
+use platter_device::{BlockDevice, Cutoff, DeviceSource};
 use platter_dmu::Tx;
 use platter_dsl::error::Result;
 use platter_dsl::pool::DslPool;
@@ -59,6 +59,17 @@ pub struct OpenDevices {
     pub leaves: BTreeMap<u64, Arc<dyn BlockDevice>>,
     /// Before every device that the pool has opened or will open.
     pub cutoff: Arc<Cutoff>,
+    /// Who opens devices for pools that are not this one.
+    pub source: Arc<dyn DeviceSource>,
+}
+
+impl OpenDevices {
+    /// None yet. From now on `environment` opens devices behind a cutoff of this pool's own.
+    pub fn none(environment: &mut Environment) -> Self {
+        let (source, cutoff) = (environment.devices.clone(), Arc::new(Cutoff::default()));
+        environment.devices = cutoff.around(source.clone());
+        Self { leaves: BTreeMap::new(), cutoff, source }
+    }
 }
 
 /// A pool's shared state.
@@ -78,6 +89,8 @@ pub struct Core {
     pub is_borrowed: AtomicBool,
     /// Devices that did not answer when it was imported, and were passed over: they may be its own.
     pub silent: Mutex<Vec<PathBuf>>,
+    /// Leaves that were another pool's when it was imported.
+    pub elsewhere: Mutex<BTreeSet<u64>>,
     /// Objects with lost blocks: (data set object, object).
     pub damaged: Mutex<BTreeSet<(ObjectId, ObjectId)>>,
     /// Scrub or resilver.
@@ -96,6 +109,8 @@ pub struct Core {
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
     /// Before every device that the pool has opened or will open.
     pub cutoff: Arc<Cutoff>,
+    /// Who opens devices for pools that are not this one.
+    pub source: Arc<dyn DeviceSource>,
     /// Keeps the pool this host's until its own heartbeat does.
     pub multihost_claim: Mutex<Option<crate::claim::Claim>>,
     /// Keep other daemons of this machine away from the pool.
@@ -134,6 +149,7 @@ impl Core {
             uberblock: Mutex::new(stored.uberblock),
             is_borrowed: AtomicBool::new(false),
             silent: Mutex::default(),
+            elsewhere: Mutex::default(),
             damaged: Mutex::new(stored.damaged),
             scan: Mutex::new(stored.scan),
             stored_missing: Mutex::new(stored.missing),
@@ -143,6 +159,7 @@ impl Core {
             health_wanted: Arc::default(),
             leaf_devices: Mutex::new(devices.leaves),
             cutoff: devices.cutoff,
+            source: devices.source,
             multihost_claim: Mutex::default(),
             locked: Mutex::default(),
             txgs: TxgHistory::default(),

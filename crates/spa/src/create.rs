@@ -1,11 +1,10 @@
 //! `zpool create`: checks first, then labels, then the first transaction group (`spa_create`, `dsl_pool_create`).
 
 use platter_ondisk::features::Feature;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_device::{BlockDevice, Cutoff};
+
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
@@ -47,8 +46,7 @@ use platter_dsl::{history, mos};
 /// # Errors
 /// As [`plan`]; devices that cannot be opened or written.
 pub async fn create(mut environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
-    let cutoff = Arc::new(Cutoff::default());
-    environment.devices = cutoff.around(environment.devices);
+    let behind = OpenDevices::none(&mut environment);
     let mut plan = plan::plan(&environment, request).await?;
     let ashift = plan.ashift;
     let mut locked = Locked::default();
@@ -70,7 +68,8 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
             allocator.add_group(open_vdevs::new_group(config, vdev));
         }
     }
-    let core = build(environment, cutoff, request, plan, store, leaf_devices).await?;
+    let devices = OpenDevices { leaves: leaf_devices, ..behind };
+    let core = build(environment, devices, request, plan, store).await?;
     spares::add(&core, &Tx::syncing(TXG_INITIAL), spares).await?;
     *core.locked.lock() = locked;
     update_available(&core.dsl);
@@ -184,11 +183,10 @@ fn first_config(environment: &Environment, request: &CreateRequest, name: &str, 
 
 async fn build(
     environment: Environment,
-    cutoff: Arc<Cutoff>,
+    devices: OpenDevices,
     request: &CreateRequest,
     mut plan: Plan,
     store: Store,
-    leaf_devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
 ) -> Result<Arc<Core>> {
     let tx = Tx::syncing(TXG_INITIAL);
     let name = request.temporary_name.clone().unwrap_or_else(|| request.name.clone());
@@ -215,7 +213,6 @@ async fn build(
         altroot: request.altroot.clone(),
         claims: Vec::new(),
     });
-    let devices = OpenDevices { leaves: leaf_devices, cutoff };
     let core = Core::new(environment, dsl, config, devices, Stored::default());
     pool_events::listen_to_data_sets(&core);
     fill(&core, &tx, &plan).await?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use platter_device::{DeviceSource, Holder};
-use platter_ondisk::{Txg, Uberblock};
+use platter_ondisk::{Guid, Txg, Uberblock};
 use platter_vdev::VdevKind;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
@@ -29,6 +29,8 @@ pub struct Candidate {
     pub uberblock: Option<Uberblock>,
     /// Top-level vdevs of which no device was found, by index.
     pub missing_tops: Vec<u64>,
+    /// Leaves of it that were found to be devices of other pools.
+    pub elsewhere: BTreeSet<u64>,
     /// Devices that did not answer the search in which it was found: one of them may be its own.
     pub silent: Vec<PathBuf>,
     /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
@@ -67,16 +69,44 @@ pub struct Scan {
 /// Reads the labels of every device in `search`, but for those that are known to be `silent`, and puts pools together.
 pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf], silent: &[PathBuf]) -> Scan {
     let Searched { found, silent } = label_search::search(devices, search, silent).await;
-    let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
-    for (path, found) in found {
-        let own = found.uberblock.as_ref().and_then(|uberblock| found.config_at(uberblock.txg));
-        let guid = own.unwrap_or(found.config()).guid;
-        pools.entry(guid.0).or_default().push((path, found));
-    }
-    let mut candidates: Vec<Candidate> = pools.into_values().filter_map(assemble).collect();
+    let mut candidates: Vec<Candidate> = by_pool(found).into_values().filter_map(assemble).collect();
+    note_elsewhere(&mut candidates);
     candidates.iter_mut().for_each(|candidate| candidate.silent.clone_from(&silent));
     candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
     Scan { pools: candidates, silent }
+}
+
+/// Devices by the pool that they belong to, each with the labels of that pool alone. The uberblock says which, and the
+/// newest label where a crash came while a pool got another identity (a split, a new guid): all devices had their
+/// labels by then, so one that has the uberblock, too, speaks for the others.
+fn by_pool(found: Vec<(PathBuf, DeviceLabels)>) -> BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> {
+    let mut committed: BTreeMap<u64, Txg> = BTreeMap::new();
+    for (_, found) in &found {
+        let reached = committed.entry(found.pool().0).or_default();
+        *reached = found.reached().max(*reached);
+    }
+    let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
+    for (path, found) in found {
+        let newest = found.config();
+        let is_committed = committed.get(&newest.guid.0).is_some_and(|reached| *reached >= newest.txg);
+        let pool = if is_committed { newest.guid } else { found.pool() };
+        pools.entry(pool.0).or_default().push((path, found.of_pool(pool)));
+    }
+    pools
+}
+
+/// Notes for each pool which devices were found to be others'.
+fn note_elsewhere(candidates: &mut [Candidate]) {
+    let all: Vec<(u64, Guid)> =
+        candidates.iter().flat_map(|one| one.paths.keys().map(|leaf| (*leaf, one.config.guid))).collect();
+    for candidate in candidates {
+        let others = all.iter().filter(|(leaf, pool)| {
+            *pool != candidate.config.guid
+                && !candidate.paths.contains_key(leaf)
+                && candidate.config.vdev_tree.leaves().iter().any(|own| own.guid.0 == *leaf)
+        });
+        candidate.elsewhere = others.map(|(leaf, _)| *leaf).collect();
+    }
 }
 
 fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
@@ -114,7 +144,8 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let mut config = newest;
     config.vdev_tree = root;
     let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
-    Some(Candidate { config, paths, uberblock, missing_tops, silent: Vec::new(), writer: None })
+    let elsewhere = BTreeSet::new();
+    Some(Candidate { config, paths, uberblock, missing_tops, elsewhere, silent: Vec::new(), writer: None })
 }
 
 /// The top-level vdevs by number, as the devices' labels tell of them: the newest label of each counts. Where those of
@@ -417,8 +448,6 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
-    use platter_ondisk::Guid;
-
     use super::*;
 
     fn top(id: u64, guid: u64) -> VdevConfig {

@@ -381,7 +381,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
             },
             async move |core, tx, place| {
                 let device = place.leaf.device();
-                part(&core, &tx, &place).await?;
+                part(&core, &tx, &place, Parting::Free).await?;
                 Ok(device)
             },
         )
@@ -396,7 +396,20 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     Ok(())
 }
 
-async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
+/// Why a leaf leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// It can be done without.
+    Free,
+    /// It is another pool's already, whatever the others lack.
+    SplitOff,
+}
+
+/// Makes a leaf leave, in the syncing group.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, why: Parting) -> Result<()> {
     let (guid, top) = (place.config.guid, &place.top);
     let mut tree = core.config.read().vdev_tree.clone();
     let config = top_of(&mut tree, top.id())?;
@@ -407,7 +420,7 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
     if !take_out(config, guid) {
         return Err(PoolError::invalid("only applicable to mirror and replacing vdevs"));
     }
-    if !top.can_do_without(&place.leaf) {
+    if why == Parting::Free && !top.can_do_without(&place.leaf) {
         return Err(PoolError::Busy("no valid replicas".into()));
     }
     // What takes a top-level vdev's place has its guid from now on: otherwise old labels of the device that left would
@@ -416,7 +429,7 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
         config.guid = before.guid;
     }
     exchange(top, config, &[]).await?;
-    if !top.has_everything() {
+    if why == Parting::Free && !top.has_everything() {
         // A write that was under way reached this device alone.
         place.leaf.note_lacking(tx.txg(), core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY));
         exchange(top, &before, std::slice::from_ref(&place.leaf)).await?;
@@ -443,7 +456,9 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
     core.leaf_devices.lock().remove(&guid.0);
     core.stored_missing.lock().remove(&guid.0);
     free_objects(core, tx, &place.config).await?;
-    core.event("sysevent.fs.zfs.vdev_remove", vec![("vdev_guid", guid.0.into())]);
+    if why == Parting::Free {
+        core.event("sysevent.fs.zfs.vdev_remove", vec![("vdev_guid", guid.0.into())]);
+    }
     let path = place.config.path.as_deref().unwrap_or("a device");
     history::append_event(&core.dsl, tx, "detach", &format!("vdev={path}")).await?;
     Ok(())

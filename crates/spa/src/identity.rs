@@ -25,6 +25,7 @@ use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
 
 use crate::label_search::labels_at;
 use crate::labels::{self, DeviceLabels, Reached};
+use crate::split_pairs;
 
 /// How long the device at a leaf's own path may take to be opened and to show its labels: a disk may have to spin up,
 /// and Linux itself tries for 30 seconds.
@@ -70,9 +71,14 @@ impl Member {
             return Ok(());
         }
         let newest = found.config();
-        if newest.guid != self.pool {
-            return Err((VdevAux::CorruptData, format!("it belongs to pool '{}' (guid {})", newest.name, newest.guid)));
+        let is_split_off = split_pairs::origin(newest) == Some(self.pool);
+        if newest.guid != self.pool && !(is_split_off && found.pool() == self.pool) {
+            let aux = if is_split_off { VdevAux::SplitPool } else { VdevAux::CorruptData };
+            return Err((aux, format!("it belongs to pool '{}' (guid {})", newest.name, newest.guid)));
         }
+        // Labels of a pool that a crash kept from being split off say nothing.
+        let found = &found.clone().of_pool(self.pool);
+        let newest = found.config();
         let Some(config) = found.config_at(self.newest) else {
             return Err((VdevAux::BadLabel, self.beyond(newest.txg)));
         };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
-use platter_device::{Cutoff, OpenOptions};
+use platter_device::OpenOptions;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
@@ -44,7 +44,8 @@ use crate::rebuild_store;
 use crate::scan_store;
 use crate::space_maps::Words;
 use crate::{
-    config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares, vdev_limits,
+    config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares, split_pairs,
+    vdev_limits,
 };
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
@@ -157,14 +158,13 @@ async fn open_as_stored(
 /// No such pool; devices missing; features not supported; damage.
 pub async fn import(mut environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
     let (read_only, properties) = options(&environment, request)?;
-    let cutoff = Arc::new(Cutoff::default());
-    environment.devices = cutoff.around(environment.devices);
+    let devices = OpenDevices::none(&mut environment);
     let (candidate, seen) = choose(&environment, request, read_only).await?;
     let mut locked = Locked::default();
     if !read_only {
         locked.wait_for(&environment, candidate.config.guid).await?;
     }
-    cutoff.hold_back(environment.dirty_bytes_max, is_label);
+    devices.cutoff.hold_back(environment.dirty_bytes_max, is_label);
     let uberblock = candidate
         .uberblock
         .clone()
@@ -192,6 +192,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         locked.wait_for(&environment, config.guid).await?;
         check_directory(&opened.directory).await?;
     }
+    split_pairs::forget_origin(&mut config);
     let logs = opened.load_space(&config, environment.metaslab_bytes / environment.memory.shares()).await?;
     config.state = PoolState::Active;
     config.hostid = Some(environment.hostid());
@@ -202,7 +203,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     let shared = !read_only && uberblock.is_multihost();
     let found = Found { opened, config, features, uberblock, is_log_lost: !lost_logs.is_empty() };
-    let core = finish(environment, cutoff, request, found, read_only, properties).await?;
+    let core = finish(environment, devices, request.altroot.clone(), found, read_only, properties).await?;
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
     if !read_only {
@@ -225,7 +226,7 @@ fn note_search(core: &Core, candidate: Candidate) {
     for path in &candidate.silent {
         tracing::warn!(pool = core.name(), "{} was passed over: {}", path.display(), label_search::silence());
     }
-    *core.silent.lock() = candidate.silent;
+    (*core.silent.lock(), *core.elsewhere.lock()) = (candidate.silent, candidate.elsewhere);
     if let Some(writer) = candidate.writer {
         core.is_borrowed.store(true, Ordering::Release);
         tracing::warn!(
@@ -237,7 +238,7 @@ fn note_search(core: &Core, candidate: Candidate) {
 }
 
 /// Whether a write at `offset` of a device of `size` bytes is one of labels and uberblocks.
-fn is_label(offset: u64, size: u64) -> bool {
+pub fn is_label(offset: u64, size: u64) -> bool {
     offset < VDEV_LABEL_START_SIZE || offset >= usable_size(size).saturating_sub(VDEV_LABEL_END_SIZE)
 }
 
@@ -262,7 +263,10 @@ fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
 }
 
 /// Opens all that is needed, and names the logs that cannot be.
-async fn open_usable(
+///
+/// # Errors
+/// The first vdev that cannot be used.
+pub async fn open_usable(
     root: &VdevConfig,
     opener: &FoundDevices,
     writable: bool,
@@ -285,17 +289,26 @@ async fn open_usable(
 }
 
 /// The MOS and what is needed to read it.
-struct Opened {
+pub struct Opened {
     store: Store,
     gate: Arc<TxgGate>,
-    mos: Arc<Objset>,
+    /// The MOS.
+    pub mos: Arc<Objset>,
     accounting: Arc<Accounting>,
     directory: Zap,
     vdevs: Vec<Option<Arc<TopVdev>>>,
 }
 
 impl Opened {
-    async fn new(environment: &Environment, vdevs: Vec<Option<Arc<TopVdev>>>, uberblock: &Uberblock) -> Result<Self> {
+    /// Opens the MOS that `uberblock` leads to.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn new(
+        environment: &Environment,
+        vdevs: Vec<Option<Arc<TopVdev>>>,
+        uberblock: &Uberblock,
+    ) -> Result<Self> {
         let store = Store::new(vdevs.clone(), environment.cache_bytes / environment.memory.shares());
         store.set_cpu(environment.cpu.clone());
         let gate = TxgGate::new(uberblock.txg.plus(1), environment.dirty_bytes_max);
@@ -313,7 +326,11 @@ impl Opened {
         Ok(Self { store, gate, mos, accounting, directory, vdevs })
     }
 
-    async fn config(&self, label: &PoolConfig) -> Result<PoolConfig> {
+    /// The configuration in the MOS.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn config(&self, label: &PoolConfig) -> Result<PoolConfig> {
         let object = self
             .directory
             .get_u64(mos::CONFIG.as_bytes())
@@ -327,7 +344,11 @@ impl Opened {
         Ok(config)
     }
 
-    async fn features(&self, config: &PoolConfig) -> Result<Features> {
+    /// The features in the MOS.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn features(&self, config: &PoolConfig) -> Result<Features> {
         if !PoolVersion(config.version).has_features() {
             return Ok(Features::none());
         }
@@ -336,7 +357,10 @@ impl Opened {
 
     /// Hands the allocator what the headers of all space maps say, and what log space maps have beyond the maps: no
     /// map is read before something is to be allocated from it. Returns the logs.
-    async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(Txg, ObjectId)>> {
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(Txg, ObjectId)>> {
         let mut found: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
         for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
             let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
@@ -595,19 +619,27 @@ async fn well_known(os: &Arc<Objset>, directory: &Zap) -> Result<MosObjects> {
 }
 
 /// A pool that was found and opened.
-struct Found {
-    opened: Opened,
-    config: PoolConfig,
-    features: Features,
-    uberblock: Uberblock,
+pub struct Found {
+    /// Its MOS and vdevs.
+    pub opened: Opened,
+    /// Its configuration from now on.
+    pub config: PoolConfig,
+    /// Its features.
+    pub features: Features,
+    /// The group that it begins with.
+    pub uberblock: Uberblock,
     /// Log devices are missing, and it is opened all the same.
-    is_log_lost: bool,
+    pub is_log_lost: bool,
 }
 
-async fn finish(
+/// Reads what else is needed, and makes the pool of all of it.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn finish(
     environment: Environment,
-    cutoff: Arc<Cutoff>,
-    request: &ImportRequest,
+    devices: OpenDevices,
+    altroot: Option<PathBuf>,
     found: Found,
     read_only: bool,
     properties: BTreeMap<String, StoredProperty>,
@@ -655,11 +687,11 @@ async fn finish(
         tree,
         version: PoolVersion(config.version),
         read_only,
-        altroot: request.altroot.clone(),
+        altroot,
         claims,
     });
     pool_properties.extend(properties);
-    let devices = OpenDevices { leaves: leaf_devices, cutoff };
+    let devices = OpenDevices { leaves: leaf_devices, ..devices };
     let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
     pool_events::listen_to_data_sets(&core);

@@ -83,6 +83,21 @@ impl DeviceLabels {
         (self.reached(), self.config().txg)
     }
 
+    /// The pool that the device belongs to: which one its newest uberblock is of. A newer label may be of a pool that
+    /// it was to become a device of when a crash came.
+    pub fn pool(&self) -> Guid {
+        let own = self.uberblock.as_ref().and_then(|uberblock| self.config_at(uberblock.txg));
+        own.unwrap_or(self.config()).guid
+    }
+
+    /// The same device, of which only the labels of this pool count, if there are any.
+    pub fn of_pool(mut self, pool: Guid) -> Self {
+        if self.configs.iter().any(|config| config.guid == pool) {
+            self.configs.retain(|config| config.guid == pool);
+        }
+        self
+    }
+
     /// The configuration that belongs to an uberblock of group `txg`. A newer label is of a group that a crash cut off:
     /// what it says (a device more, a new name, that the pool was exported) has not happened
     /// (`vdev_label_read_config`).

@@ -35,6 +35,7 @@
 
 mod activity;
 mod advice;
+mod assemble;
 mod autoreplace;
 mod autotrim;
 mod change;
@@ -111,6 +112,10 @@ mod spare_label;
 mod spare_list;
 mod spare_looks;
 mod spares;
+mod split;
+mod split_off;
+mod split_pairs;
+mod split_plan;
 mod status;
 mod sync;
 mod takeover;

@@ -18,7 +18,7 @@ use crate::rebuild;
 use crate::scan;
 use crate::{
     autotrim, change, create, discover, expansion, free_commands, import, label_search, member_check, multihost,
-    pool_events, pool_properties, spare_looks, status, sync, takeover, vdev_limits, verdicts,
+    pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_limits, verdicts,
 };
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
@@ -38,7 +38,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn start(core: Arc<Core>) -> Arc<Self> {
+    pub(crate) fn start(core: Arc<Core>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);
         core.dsl.store.set_damage_listener(Box::new(move |bookmark, _bp| {
             // What somebody else has changed since the import is no damage of the pool's.
@@ -134,6 +134,12 @@ impl Pool {
                 return Err(error);
             }
             pool.core.cutoff.let_through();
+            let one = pool.core.changing.lock().await;
+            let settled = split_off::settle(&pool.core).await;
+            drop(one);
+            if let Err(error) = settled {
+                tracing::error!(pool = pool.core.name(), %error, "a split waits for the next import to be finished");
+            }
             rebuild::resume(&pool.core);
             free_commands::resume(&pool.core);
             autotrim::follow(&pool.core);

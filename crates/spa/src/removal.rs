@@ -87,7 +87,8 @@ fn busy() -> PoolError {
     )
 }
 
-fn set_passive(core: &Core, vdev: u32, is_passive: bool) {
+/// Whether nothing more is put on a log.
+pub fn set_passive(core: &Core, vdev: u32, is_passive: bool) {
     let mut allocator = core.dsl.store.state().allocator.lock();
     if let Some(group) = allocator.groups_mut().iter_mut().find(|group| group.vdev == vdev) {
         group.is_passive = is_passive;
@@ -98,8 +99,11 @@ fn is_empty(core: &Core, vdev: u32) -> bool {
     core.dsl.store.state().allocator.lock().group(vdev).is_some_and(|group| group.is_empty())
 }
 
-/// Has every log begin anew elsewhere, and waits until what this one had is free and has rested.
-async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
+/// Has every log begin anew elsewhere, and waits until what this one had is free and has rested. It is passive.
+///
+/// # Errors
+/// It has logs of file systems that are not mounted.
+pub async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
     let datasets: Vec<_> = core.dsl.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         let zil = dataset.zil.lock().clone();
@@ -139,17 +143,10 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     }
     core.dsl.dirty_config();
     debug_assert!(state.vdevs.get(top.id as usize).is_some_and(Option::is_none), "a hole is left in the numbering");
-    for map in group.metaslabs().iter().map(|metaslab| metaslab.space_map).filter(|map| map.is_some()) {
-        core.dsl.mos.free_object(tx, map).await?;
-        core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;
-    }
-    if top.metaslab_array.is_some() {
-        core.dsl.mos.free_object(tx, top.metaslab_array).await?;
-    }
+    let maps = group.metaslabs().iter().map(|metaslab| metaslab.space_map).filter(|map| map.is_some());
+    free_objects(core, tx, top, maps.collect()).await?;
     core.rebuilds.known.lock().remove(&top.id);
-    free_top_zap(core, tx, top.top_zap).await?;
     for leaf in top.leaves() {
-        exchange::free_objects(core, tx, leaf).await?;
         core.leaf_devices.lock().remove(&leaf.guid.0);
         core.stored_missing.lock().remove(&leaf.guid.0);
     }
@@ -160,6 +157,26 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     let path = top.path.as_deref().unwrap_or("-");
     history::append_event(&core.dsl, tx, "vdev remove", &format!("{} vdev {} (log) {path}", core.name(), top.id))
         .await?;
+    Ok(())
+}
+
+/// Frees what only a top-level vdev that has left needed, in the syncing group: the space `maps` of its metaslabs among
+/// it.
+///
+/// # Errors
+/// Damage, unreadable blocks, device errors.
+pub async fn free_objects(core: &Arc<Core>, tx: &Tx, top: &VdevConfig, maps: Vec<ObjectId>) -> Result<()> {
+    for map in maps {
+        core.dsl.mos.free_object(tx, map).await?;
+        core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;
+    }
+    if top.metaslab_array.is_some() {
+        core.dsl.mos.free_object(tx, top.metaslab_array).await?;
+    }
+    free_top_zap(core, tx, top.top_zap).await?;
+    for leaf in top.leaves() {
+        exchange::free_objects(core, tx, leaf).await?;
+    }
     Ok(())
 }
 

@@ -52,6 +52,8 @@ pub enum VdevAux {
     ErrorExceeded = 11,
     /// Taken out by the administrator (`zpool offline -f`).
     External = 14,
+    /// It was split off, and is another pool's now.
+    SplitPool = 15,
 }
 
 /// State and reason together.
@@ -99,6 +101,7 @@ impl Condition {
             (VdevState::Closed | VdevState::Offline, _) => "OFFLINE",
             (VdevState::Removed, _) => "REMOVED",
             (VdevState::CantOpen, VdevAux::CorruptData) => "FAULTED",
+            (VdevState::CantOpen, VdevAux::SplitPool) => "SPLIT",
             (VdevState::CantOpen, _) => "UNAVAIL",
             (VdevState::Faulted, _) => "FAULTED",
             (VdevState::Degraded, _) => "DEGRADED",
@@ -119,6 +122,7 @@ impl Condition {
             VdevAux::ErrorExceeded => "too many errors",
             VdevAux::Spared => "currently in use",
             VdevAux::External => "external device fault",
+            VdevAux::SplitPool => "split into new pool",
         }
     }
 

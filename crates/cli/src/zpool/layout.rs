@@ -6,12 +6,18 @@ use super::names::Naming;
 
 /// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab. Spares are no part of the tree.
 pub fn tree(vdev: &VdevReport) -> String {
-    fn add(out: &mut String, vdev: &VdevReport, depth: usize) {
-        out.push_str(&format!("\t{:depth$}{}\n", "", Naming::default().name(vdev)));
+    tree_named(vdev, Naming::default())
+}
+
+/// As [`tree`], with names as they are wanted.
+pub fn tree_named(vdev: &VdevReport, naming: Naming) -> String {
+    fn add_named(out: &mut String, vdev: &VdevReport, depth: usize, naming: Naming) {
+        out.push_str(&format!("\t{:depth$}{}\n", "", naming.name(vdev)));
         for child in vdev.ordinary() {
-            add(out, child, depth + 2);
+            add_named(out, child, depth + 2, naming);
         }
     }
+    let add = |out: &mut String, vdev: &VdevReport, depth: usize| add_named(out, vdev, depth, naming);
     let (spares, tops): (Vec<_>, Vec<_>) = vdev.children.iter().cloned().partition(|vdev| vdev.kind == "spares");
     let mut out = String::new();
     add(&mut out, &VdevReport { children: tops, ..vdev.clone() }, 0);

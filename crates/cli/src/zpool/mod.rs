@@ -18,6 +18,7 @@ mod names;
 pub(crate) mod pools;
 mod scrub;
 mod small;
+mod split;
 pub use small::print_version;
 pub(crate) mod status;
 mod status_json;
@@ -80,6 +81,11 @@ pub static USAGE: Usage = Usage {
         Entry::command("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n"),
         Entry::command("detach", "\tdetach <pool> <device>\n"),
         Entry::command("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n"),
+        Entry::command(
+            "split",
+            "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\
+             \t    [-o property=value] <pool> <newpool> [<device> ...]\n",
+        ),
         Entry::GAP,
         Entry::command("reopen", "\treopen [-n] <pool>\n"),
         Entry::GAP,
@@ -116,7 +122,7 @@ pub static USAGE: Usage = Usage {
         Entry::command("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
     ],
     footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
-    later: &["checkpoint", "prefetch", "split", "ddtprune"],
+    later: &["checkpoint", "prefetch", "ddtprune"],
 };
 
 fn find(name: &str) -> Option<Run> {
@@ -131,6 +137,7 @@ fn find(name: &str) -> Option<Run> {
         "attach" => devices::attach,
         "detach" => devices::detach,
         "replace" => devices::replace,
+        "split" => split::run,
         "reopen" => devices::reopen,
         "reguid" => devices::reguid,
         "upgrade" => upgrade::run,

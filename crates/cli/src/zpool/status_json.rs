@@ -188,7 +188,7 @@ pub(super) fn vdev_info(vdev: &VdevReport, naming: &Naming, as_int: bool) -> Obj
         _ => "normal",
     };
     object.insert("class".into(), class.into());
-    let state = if vdev.state == "UNAVAIL" { "CANT_OPEN" } else { &vdev.state };
+    let state = if matches!(&*vdev.state, "UNAVAIL" | "SPLIT") { "CANT_OPEN" } else { &vdev.state };
     object.insert("state".into(), state.into());
     object
 }
@@ -207,6 +207,7 @@ fn aux(note: &str) -> &'static str {
         "experienced I/O failures" => "IO_FAILURE",
         "external device fault" => "EXTERNAL",
         "currently in use" => "ACTIVE",
+        "split into new pool" => "SPLIT_POOL",
         "all children offline" => "CHILDREN_OFFLINE",
         _ => "CORRUPT_DATA",
     }

@@ -113,7 +113,7 @@ impl Daemon {
     }
 
     /// Remembers where a pool's devices are now, when that or its guid has changed.
-    async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
+    pub(super) async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
         let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
         let is_known = |entry: &Entry| entry.remembered.guid == guid && entry.remembered.devices == devices;
         if self.pools.read().get(name).is_none_or(is_known) {

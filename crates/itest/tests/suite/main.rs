@@ -53,6 +53,7 @@ mod send_receive;
 mod snapshots;
 mod space;
 mod spares;
+mod split;
 mod stream_files;
 mod streams;
 mod surroundings;

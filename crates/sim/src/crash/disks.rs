@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use platter_api::report::{Detail, VdevReport};
 use platter_api::request::{PoolChange, VdevRequest};
+use platter_api::splits::SplitRequest;
 use platter_spa::Pool;
 
 use super::mended::nothing_was_mended;
@@ -44,7 +45,14 @@ pub enum DiskOperation {
     SpareOut,
     /// `zpool detach` of the first disk: the spare stays in its place.
     SpareStays,
+    /// `zpool split`: what was attached becomes a pool of its own, with the last disk of each other mirror.
+    SplitAttached,
+    /// `zpool split` of a pool of several mirrors: the last disk of each becomes one of another pool.
+    Split,
 }
+
+/// The name of the pool that is split off.
+pub const TWIN: &str = "twin";
 
 /// Tenths of a second after the resilver within which a disk that was replaced leaves.
 const LEAVES_WITHIN: usize = 1000;
@@ -71,6 +79,7 @@ enum Move {
     Replace,
     Detach,
     DetachFirst,
+    Split,
 }
 
 impl Move {
@@ -97,6 +106,10 @@ impl Move {
             Self::Replace => attach(true, false),
             Self::Detach => PoolChange::Detach { device: path(spare) },
             Self::DetachFirst => PoolChange::Detach { device: path(0) },
+            Self::Split => {
+                let request = SplitRequest { new_name: TWIN.into(), ..SplitRequest::default() };
+                return pool.split(request).await.map(drop).map_err(text);
+            }
         };
         pool.change(change).await.map_err(text)?;
         match self {
@@ -122,7 +135,7 @@ async fn settle(pool: &Arc<Pool>) -> Result<(), String> {
 
 impl DiskOperation {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::AddVdev,
         Self::AddLog,
         Self::RemoveLog,
@@ -136,6 +149,8 @@ impl DiskOperation {
         Self::SpareIn,
         Self::SpareOut,
         Self::SpareStays,
+        Self::SplitAttached,
+        Self::Split,
     ];
 
     /// Its word.
@@ -154,6 +169,8 @@ impl DiskOperation {
             Self::SpareIn => "spare-in",
             Self::SpareOut => "spare-out",
             Self::SpareStays => "spare-stays",
+            Self::SplitAttached => "split-attached",
+            Self::Split => "split",
         }
     }
 
@@ -161,7 +178,7 @@ impl DiskOperation {
     fn before(self) -> Option<Self> {
         match self {
             Self::RemoveLog => Some(Self::AddLog),
-            Self::Detach | Self::DetachFirst => Some(Self::Attach),
+            Self::Detach | Self::DetachFirst | Self::SplitAttached => Some(Self::Attach),
             Self::RemoveSpare | Self::SpareIn => Some(Self::AddSpare),
             Self::SpareOut | Self::SpareStays => Some(Self::SpareIn),
             _ => None,
@@ -184,6 +201,8 @@ impl DiskOperation {
             Self::SpareIn => (Role::Spare, Move::Replace, Role::StandIn),
             Self::SpareOut => (Role::StandIn, Move::Detach, Role::Spare),
             Self::SpareStays => (Role::StandIn, Move::DetachFirst, Role::Member),
+            Self::SplitAttached => (Role::Side, Move::Split, Role::Twin),
+            Self::Split => (Role::Idle, Move::Split, Role::Twin),
         }
     }
 
@@ -204,8 +223,11 @@ impl DiskOperation {
     /// The steps that it makes from `model` on; `None` when it cannot be done there.
     pub fn plan(self, model: &Model) -> Option<Vec<Step>> {
         let path = self.path_from(model.role())?;
-        let possible =
-            model.has_mirrors() || !path.iter().any(|step| matches!(step, Self::Attach | Self::AttachSequentially));
+        let attaches = |step: &Self| matches!(step, Self::Attach | Self::AttachSequentially);
+        let possible = match self {
+            Self::Split => model.is_of_mirrors(),
+            _ => model.has_mirrors() || !path.iter().any(attaches),
+        };
         possible.then(|| path.into_iter().map(|operation| Step::Disk(operation.transition().2)).collect())
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::disks::DiskOperation;
 use super::model::{Model, Step, Stream, View};
 use super::operation::{Name, Operation};
 
@@ -47,6 +48,13 @@ impl Plan {
     /// The model after all steps.
     pub fn end(&self) -> Model {
         self.after(self.steps.len())
+    }
+
+    /// Which operation splits the pool, and what it holds right before.
+    pub fn split(&self) -> Option<(usize, View)> {
+        let splits = [DiskOperation::Split, DiskOperation::SplitAttached].map(Operation::Disk);
+        let index = self.operations.iter().position(|operation| splits.contains(operation))?;
+        Some((index, self.after(self.bounds[index]).view()))
     }
 
     fn after(&self, count: usize) -> Model {

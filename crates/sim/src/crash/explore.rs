@@ -16,6 +16,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::contents::RECORD;
+use super::disks::TWIN;
 use super::expect::Plan;
 use super::fork::Fork;
 use super::mended::nothing_was_mended;
@@ -43,11 +44,18 @@ pub enum Layout {
     Mirror,
     /// Three disks, one of them for parity.
     Raidz1,
+    /// Four disks, two mirrors: what is there of several vdevs, or of none. Only looked at when it is asked for.
+    Mirrors,
 }
 
 impl Layout {
-    /// All of them.
+    /// Those that each workload is tried on.
     pub const ALL: [Self; 3] = [Self::Single, Self::Mirror, Self::Raidz1];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().chain([Self::Mirrors]).find(|layout| layout.name() == name)
+    }
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -55,12 +63,18 @@ impl Layout {
             Self::Single => "single",
             Self::Mirror => "mirror",
             Self::Raidz1 => "raidz1",
+            Self::Mirrors => "mirrors",
         }
+    }
+
+    /// Top-level vdevs of the pool.
+    fn tops(self) -> usize {
+        if self == Self::Mirrors { 2 } else { 1 }
     }
 
     /// Whether one disk may be lost.
     pub fn is_redundant(self) -> bool {
-        self != Self::Single
+        matches!(self, Self::Mirror | Self::Raidz1)
     }
 
     /// Disks of the pool; one more waits to be added.
@@ -69,6 +83,7 @@ impl Layout {
             Self::Single => 1,
             Self::Mirror => 2,
             Self::Raidz1 => 3,
+            Self::Mirrors => 4,
         }
     }
 
@@ -76,7 +91,7 @@ impl Layout {
     fn checksum(self) -> &'static str {
         match self {
             Self::Single => "on",
-            Self::Mirror => "sha512",
+            Self::Mirror | Self::Mirrors => "sha512",
             Self::Raidz1 => "blake3",
         }
     }
@@ -87,6 +102,7 @@ impl Layout {
             Self::Single => vec![VdevRequest::Leaf(SimDevices::path(0))],
             Self::Mirror => vec![VdevRequest::Mirror(paths(2))],
             Self::Raidz1 => vec![VdevRequest::Raidz { parity: 1, children: paths(3) }],
+            Self::Mirrors => paths(4).chunks(2).map(|pair| VdevRequest::Mirror(pair.to_vec())).collect(),
         }
     }
 }
@@ -157,6 +173,7 @@ impl Base {
         let plan = Plan::new(&Model::default(), &Operation::base(), 100).expect("the base's operations fit together");
         let mut model = plan.end();
         model.set_mirrors(layout != Layout::Raidz1);
+        model.set_tops(layout.tops());
         model.apply(&super::model::Step::Dataset(FILESYSTEM, true));
         model.apply(&super::model::Step::Dataset(OLD, true));
         model.apply(&super::model::Step::Dataset(VOLUME, true));
@@ -255,6 +272,8 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool)
 pub struct Found {
     /// The tree and the pool.
     pub view: View,
+    /// What the pool that was split off holds, if there is one.
+    pub twin: Option<View>,
     /// Disks after a clean export, when asked for.
     pub exported: Option<Vec<Image>>,
 }
@@ -307,6 +326,41 @@ pub fn hurt(images: &[Image], disk: usize, hardship: Hardship, seed: u64) -> Vec
 /// # Errors
 /// Why it could not be imported, mounted or read.
 pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> {
+    let found = look_at_pool(images, seed, depth)?;
+    // Of two pools either may be opened first.
+    let twin = look_at_twin(images, seed)?;
+    if let Some(exported) = &found.exported
+        && look_at_twin(exported, seed)? != twin
+    {
+        return Err("the pool that was split off is another one when the old pool was opened first".into());
+    }
+    Ok(Found { twin, ..found })
+}
+
+/// Imports the pool that was split off, under the name of the one that it was, and reads everything; `None` when there
+/// is none.
+fn look_at_twin(images: &[Image], seed: u64) -> Result<Option<View>, String> {
+    let (devices, _) = devices(images);
+    alone(async {
+        let environment = world::environment(LOOKING + seed, devices, Arc::new(StandingClock));
+        let request = ImportRequest {
+            pool: TWIN.into(),
+            new_name: Some("tank".into()),
+            search: vec![PathBuf::from(world::FOLDER)],
+            ..ImportRequest::default()
+        };
+        let pool = match Pool::import(environment, request).await {
+            Err(error) if error.to_string().contains("no such pool") => return Ok(None),
+            pool => pool.map_err(|error| format!("import of {TWIN}: {error}"))?,
+        };
+        let on = Served::new(pool).await?;
+        let seen = view(&on).await?;
+        Operation::Create(super::operation::Name("after")).run(900, &mut { on }, 0).await?;
+        Ok(Some(seen))
+    })
+}
+
+fn look_at_pool(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> {
     let (devices, forks) = devices(images);
     alone(async {
         let pool = import(LOOKING + seed, devices.clone()).await?;
@@ -314,7 +368,7 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         let view = view(&on).await?;
         let pool = on.pool.clone();
         if depth == Depth::Compare {
-            return Ok(Found { view, exported: None });
+            return Ok(Found { view, twin: None, exported: None });
         }
         // A disk that the last uberblock did not reach is resilvered first.
         pool.scrub_wait().await.map_err(text)?;
@@ -334,7 +388,7 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         nothing_leaked(&on.pool).await?;
         space::check(&on.pool).await?;
         on.end().await?.export().await.map_err(text)?;
-        Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
+        Ok(Found { view, twin: None, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
     })
 }
 
@@ -457,6 +511,10 @@ async fn see(zpl: &Zpl, object: ObjectId) -> Result<Seen, String> {
 pub fn check(recorded: &Recorded, state: &State, seed: u64, depth: Depth) -> Result<Found, String> {
     let found = look(&state.images, seed, depth)?;
     compare(recorded, state, &found)?;
+    let split = recorded.plan.split();
+    if found.twin.is_none() && split.is_some_and(|(index, _)| state.ended > index) {
+        return Err("the pool that was split off is not there".into());
+    }
     Ok(found)
 }
 
@@ -472,6 +530,13 @@ pub fn endure(recorded: &Recorded, state: &State, seed: u64, disk: usize, hardsh
 }
 
 fn compare(recorded: &Recorded, state: &State, found: &Found) -> Result<(), String> {
+    if let Some(twin) = &found.twin {
+        let split = recorded.plan.split().filter(|(index, _)| state.begun > *index);
+        let (_, held) = split.ok_or("a pool was split off that should not be there")?;
+        if *twin != held {
+            return Err(format!("the pool that was split off differs: {}", twin.differences(&held).join("; ")));
+        }
+    }
     let allowed = recorded.plan.allowed(state.begun, state.ended);
     if allowed.contains(&found.view) {
         return Ok(());

@@ -93,6 +93,8 @@ pub enum Role {
     StandIn,
     /// In no pool, and labelled as a spare.
     Gone,
+    /// In a pool that was split off.
+    Twin,
 }
 
 /// Which steps must keep their order in the intent log.
@@ -158,6 +160,8 @@ pub struct Model {
     role: Role,
     /// Whether the first disk may have others beside it.
     mirrors: bool,
+    /// Top-level vdevs at first.
+    tops: usize,
 }
 
 impl Default for Model {
@@ -171,6 +175,7 @@ impl Default for Model {
             compression: "on",
             role: Role::Idle,
             mirrors: false,
+            tops: 1,
         }
     }
 }
@@ -292,6 +297,16 @@ impl Model {
     /// What the disk is that is in no pool at first.
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Says of how many top-level vdevs the pool is made.
+    pub fn set_tops(&mut self, tops: usize) {
+        self.tops = tops;
+    }
+
+    /// Whether it is a pool of several mirrors.
+    pub fn is_of_mirrors(&self) -> bool {
+        self.tops > 1
     }
 
     /// Says whether the first disk may have others beside it.
@@ -455,7 +470,7 @@ impl Model {
             tree: tree(&self.nodes),
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
-            vdevs: 1 + usize::from(matches!(self.role, Role::Vdev | Role::Log)),
+            vdevs: self.tops + usize::from(matches!(self.role, Role::Vdev | Role::Log)),
             volume: self.volume.clone(),
             others: self.branches.all().map(|(name, nodes)| (name, tree(nodes))).collect(),
         }

@@ -64,6 +64,13 @@ fn a_crash_while_a_disk_is_replaced_leaves_the_pool_with_all_it_had() {
 }
 
 #[test]
+fn a_crash_while_a_pool_is_split_leaves_it_whole_or_both_pools() {
+    // Of two devices that leave one may have the uberblock alone.
+    let limits = Limits { exhaustive: 1, random: 1, ..Limits::NARROW };
+    explore_within(limits, &[vec![Operation::Disk(DiskOperation::Split)]], Layout::Mirrors, 50);
+}
+
+#[test]
 fn the_same_seed_sends_the_same_bytes_to_the_disks() {
     let run = || {
         let base = Base::make(Layout::Raidz1, 3).expect("a pool");
