@@ -369,6 +369,13 @@ impl Daemon {
     /// first, and stays with all its snapshots (with `-f` too, as in OpenZFS on Linux).
     pub(super) async fn destroy_with_snapshots(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
         let place = self.mounted(name).filter(|active| !active.is_chosen).map(|active| active.at);
+        let what = format!("cannot destroy '{name}'");
+        let has_snapshots = !pool.snapshot_names(name).await.map_err(|error| failed(&what, error))?.is_empty();
+        if !has_snapshots {
+            // What is refused unmounts nothing. With snapshots it can be told only once they are gone.
+            let destroy = DatasetOperation::Destroy { name: name.to_owned() };
+            pool.check(&destroy).await.map_err(|error| failed(&what, error))?;
+        }
         let names = self.mounted_under(name);
         let before = self.as_mounted(&names);
         self.unmount_unused(names).await?;
