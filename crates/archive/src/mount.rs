@@ -28,13 +28,17 @@ const REGULAR: u32 = 0o100_000;
 /// Directories whose entries are kept in memory.
 const KEPT_MAX: usize = 256;
 
-/// Files that somebody has open, and how often.
-type Open = BTreeMap<u64, (Arc<OneFile>, u64)>;
+/// A file that somebody has open.
+struct Opened {
+    file: Arc<OneFile>,
+    size: u64,
+    times: u64,
+}
 
 struct Shown {
     tree: Tree,
     root: u64,
-    open: Mutex<Open>,
+    open: Mutex<BTreeMap<u64, Opened>>,
     entries: Mutex<BTreeMap<u64, Arc<Vec<StillEntry>>>>,
 }
 
@@ -69,9 +73,10 @@ fn attr(number: u64, found: &FileAttributes) -> FileAttr {
 }
 
 impl Shown {
-    fn opened(&self, number: u64) -> io::Result<Arc<OneFile>> {
+    /// An open file, and its size.
+    fn opened(&self, number: u64) -> io::Result<(Arc<OneFile>, u64)> {
         let open = self.open.lock();
-        let found = open.get(&number).map(|(file, _)| file.clone());
+        let found = open.get(&number).map(|opened| (opened.file.clone(), opened.size));
         found.ok_or_else(|| io::Error::from_raw_os_error(EIO))
     }
 }
@@ -118,24 +123,24 @@ impl StillTree for Shown {
 
     fn open(&self, number: u64) -> io::Result<()> {
         let file = Arc::new(self.tree.one_file(ObjectId(number)).map_err(failed)?);
+        let size = self.tree.attributes(ObjectId(number)).map_err(failed)?.size;
         let mut open = self.open.lock();
-        open.entry(number).or_insert((file, 0)).1 += 1;
+        open.entry(number).or_insert(Opened { file, size, times: 0 }).times += 1;
         Ok(())
     }
 
     fn close(&self, number: u64) {
         let mut open = self.open.lock();
-        if let Some((_, times)) = open.get_mut(&number) {
-            *times -= 1;
-            if *times == 0 {
+        if let Some(opened) = open.get_mut(&number) {
+            opened.times -= 1;
+            if opened.times == 0 {
                 open.remove(&number);
             }
         }
     }
 
     fn read(&self, number: u64, offset: u64, size: u32) -> io::Result<Vec<u8>> {
-        let file = self.opened(number)?;
-        let length = self.tree.attributes(ObjectId(number)).map_err(failed)?.size;
+        let (file, length) = self.opened(number)?;
         let until = offset.saturating_add(size.into()).min(length);
         let mut bytes = Vec::new();
         if offset < until {

@@ -42,6 +42,7 @@ mod unmounts;
 mod userspace;
 mod volumes;
 
+use std::collections::btree_map::Entry as Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -276,9 +277,19 @@ impl Daemon {
         }
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();
+        let mut snapshots: BTreeMap<u64, String> = BTreeMap::new();
         for object in &mut report.errors {
             if object.dataset_id != 0 && object.dataset.is_empty() {
-                object.dataset = pool.snapshot_by_object(object.dataset_id).await.unwrap_or_default();
+                let name = match snapshots.entry(object.dataset_id) {
+                    Known::Occupied(known) => known.into_mut(),
+                    Known::Vacant(unknown) => {
+                        // Its devices may hang, and what is wrong is told all the same.
+                        let found = pool.snapshot_by_object(object.dataset_id);
+                        let found = tokio::time::timeout(LOOK_UP_WAIT, found).await.ok().flatten();
+                        unknown.insert(found.unwrap_or_default())
+                    }
+                };
+                object.dataset.clone_from(name);
             }
             damaged_files.push(describe(object, &self.whereabouts(&pool, object).await));
         }

@@ -94,9 +94,7 @@ pub fn mount(
     if every_read {
         config.wanted = config.wanted.without(InitFlags::CACHE_SYMLINKS);
     }
-    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
-    let mountpoint = place.path;
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+    begin(fs, place, &options, config, Ours { kernel, shelf, runtime, ended })
 }
 
 /// Mounts the volumes of `tree` as files at `mountpoint` (an existing directory), as [`mount`] does a file system.
@@ -116,9 +114,7 @@ pub fn mount_volumes(
     let mut config = terms::config(options.threads, false);
     // As of a device, whose size stays: who opens one with O_TRUNC (dd does) has it opened, and nothing emptied.
     config.wanted = config.wanted | InitFlags::ATOMIC_O_TRUNC;
-    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
-    let mountpoint = place.path;
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+    begin(fs, place, &options, config, Ours { kernel, shelf, runtime, ended })
 }
 
 /// Mounts the files of `tree`, which never change, at `mountpoint` (an existing directory), as [`mount`] does a file
@@ -139,9 +135,7 @@ pub fn mount_still(
     let mut config = terms::config(options.threads, false);
     // What is listed is looked at when somebody asks for it.
     config.wanted = config.wanted.without(InitFlags::DO_READDIRPLUS).without(InitFlags::READDIRPLUS_AUTO);
-    let (session, device, direct) = begin(fs, &place, &options, config, runtime.clone())?;
-    let mountpoint = place.path;
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
+    begin(fs, place, &options, config, Ours { kernel, shelf, runtime, ended })
 }
 
 /// Where something is to be mounted.
@@ -162,35 +156,43 @@ fn check_place(mountpoint: &Path) -> Result<Target> {
     Ok(target)
 }
 
-/// Mounts what `fs` serves: its session, its device number if it can be told, and whether it is ours to unmount.
+/// What a mount keeps of its file system.
+struct Ours {
+    kernel: Arc<OnceLock<Kernel>>,
+    shelf: Arc<Shelf<PlatterFs>>,
+    runtime: tokio::runtime::Handle,
+    ended: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Mounts what `fs` serves.
 fn begin<F: Filesystem>(
     fs: F,
-    Target { path: mountpoint, folder }: &Target,
+    Target { path: mountpoint, folder }: Target,
     options: &MountOptions,
     config: Config,
-    runtime: tokio::runtime::Handle,
-) -> Result<(Session, Option<String>, bool)> {
+    Ours { kernel, shelf, runtime, ended }: Ours,
+) -> Result<Mount> {
     let direct = folder.is_some();
-    let device = match folder {
+    let device = match &folder {
         Some(folder) => mount_directly(folder, options)?,
-        None => mount_with_helper(mountpoint, options)?,
+        None => mount_with_helper(&mountpoint, options)?,
     };
-    let session = Session::start(fs, device, config, runtime).map_err(|source| {
+    let session = Session::start(fs, device, config, runtime.clone()).map_err(|source| {
         // The device is closed: nobody answers what is still mounted.
         if direct {
-            let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
+            let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
         } else {
-            let _ = Command::new(HELPER).args(["-u", "-z", "--"]).arg(mountpoint).output();
+            let _ = Command::new(HELPER).args(["-u", "-z", "--"]).arg(&mountpoint).output();
         }
         FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source }
     })?;
     // Before Linux 5.8 the table is the only one to tell.
-    let listed = || mountinfo::find(mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
-    let device = device_at(mountpoint).or_else(listed);
+    let listed = || mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
+    let device = device_at(&mountpoint).or_else(listed);
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok((session, device, direct))
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime, ended })
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.

@@ -398,7 +398,6 @@ impl Daemon {
         self.destroy_own_snapshots(pool, name).await?;
         let origin = self.waiting_origin(pool, name).await;
         let destroy = DatasetOperation::Destroy { name: name.to_owned() };
-        pool.check(&destroy).await.map_err(|error| failed(&what, error))?;
         pool.perform_on_dataset(destroy).await.map_err(|error| failed(&what, error))?;
         self.close_shown(&origin);
         Ok(())
