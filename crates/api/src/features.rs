@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use platter_ondisk::features::Feature;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [Feature; 27] = [
+pub const CREATED: [Feature; 28] = [
     Feature::AsyncDestroy,
     Feature::EmptyBpobj,
     Feature::Lz4Compress,
@@ -31,6 +31,7 @@ pub const CREATED: [Feature; 27] = [
     Feature::Blake3,
     Feature::SpacemapV2,
     Feature::LogSpacemap,
+    Feature::Livelist,
     Feature::DeviceRebuild,
     Feature::Zilsaxattr,
 ];
@@ -47,7 +48,7 @@ const WRITABLE_TOO: [Feature; 6] = [
 ];
 
 /// Further features that may be active in a pool that is opened read-only.
-const READABLE_TOO: [Feature; 3] = [Feature::Encryption, Feature::Livelist, Feature::BlockCloning];
+const READABLE_TOO: [Feature; 2] = [Feature::Encryption, Feature::BlockCloning];
 
 /// Whether a pool in which the feature of this name on disk is active can be written.
 pub fn is_writable(guid: &str) -> bool {

@@ -236,6 +236,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
+        livelist_births: Environment::LIVELIST_BIRTHS,
         txg_timeout_seconds: 5,
         trim: trim_limits(|name| std::env::var(name).ok()),
     })

@@ -26,6 +26,8 @@ use crate::core::Dnode;
 use crate::new_dnode::NewDnode;
 use crate::objset::Objset;
 
+mod live;
+
 /// Bytes of the header without and with totals after compression, with sub-lists, with the count of negative pointers.
 const HEADER_V0: usize = 16;
 const HEADER_V1: usize = 32;
@@ -110,6 +112,10 @@ impl Header {
         self.length > HEADER_V1
     }
 
+    fn has_frees(&self) -> bool {
+        self.length > HEADER_V2
+    }
+
     fn add(&mut self, space: &BpobjSpace) {
         self.used = self.used.wrapping_add(space.used);
         if self.has_totals() {
@@ -119,8 +125,15 @@ impl Header {
     }
 }
 
+/// Whether what is appended was born, or died.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Born,
+    Died,
+}
+
 /// What is stored of `bp`.
-fn stored(bp: &BlkPtr) -> BlkPtr {
+fn stored(bp: &BlkPtr, event: Event) -> BlkPtr {
     let mut stored = *bp;
     if bp.is_embedded() {
         stored = BlkPtr::HOLE;
@@ -129,7 +142,7 @@ fn stored(bp: &BlkPtr) -> BlkPtr {
     } else if !bp.is_dedup() {
         stored.set_checksum([0; 4]);
     }
-    stored.words[FILL] = 0;
+    stored.words[FILL] = u64::from(event == Event::Died);
     stored
 }
 
@@ -245,22 +258,35 @@ impl Bpobj {
     /// # Errors
     /// Those of writing.
     pub async fn append(&self, tx: &Tx, bps: &[BlkPtr]) -> Result<()> {
+        self.append_as(tx, bps, Event::Born).await
+    }
+
+    async fn append_as(&self, tx: &Tx, bps: &[BlkPtr], event: Event) -> Result<()> {
         if bps.is_empty() {
             return Ok(());
         }
         let _guard = self.changing.lock().await;
         let mut header = self.header()?;
+        if event == Event::Died && !header.has_frees() {
+            return Err(self.corrupt("it has no place for what dies".to_owned()));
+        }
         self.check_length(&self.dnode, header.pointers, BLKPTR_SIZE as u64)?;
         let mut bytes = vec![0; bps.len() * BLKPTR_SIZE];
         let mut space = BpobjSpace::default();
         for (bp, out) in bps.iter().zip(bytes.chunks_exact_mut(BLKPTR_SIZE)) {
             debug_assert!(!bp.is_hole(), "a hole has nothing to free");
-            stored(bp).encode(out);
+            stored(bp, event).encode(out);
             self.count(bp, &mut space);
         }
         self.dnode.write(tx, header.pointers * BLKPTR_SIZE as u64, &bytes).await?;
         header.pointers += bps.len() as u64;
-        header.add(&space);
+        match event {
+            Event::Born => header.add(&space),
+            Event::Died => {
+                header.freed += bps.len() as u64;
+                header.subtract(&space);
+            }
+        }
         self.set_header(tx, &header)
     }
 
@@ -599,7 +625,7 @@ mod tests {
         params_on(Arc::new(MemoryStore::new()))
     }
 
-    fn params_on(store: Arc<dyn BlockStore>) -> ObjsetParams {
+    pub(super) fn params_on(store: Arc<dyn BlockStore>) -> ObjsetParams {
         let properties = WriteProperties {
             checksum: Checksum::FLETCHER_4,
             compression: Compression::OFF,
@@ -623,7 +649,7 @@ mod tests {
         }
     }
 
-    fn pointer(number: u64) -> BlkPtr {
+    pub(super) fn pointer(number: u64) -> BlkPtr {
         let mut bp = BlkPtr::describe(
             8192,
             4096,

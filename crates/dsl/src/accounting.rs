@@ -17,6 +17,7 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
+use crate::livelist::{Livelist, Lives};
 use crate::used_space::SpaceChange;
 use platter_api::block_properties;
 
@@ -36,6 +37,8 @@ pub struct Deltas {
     pub freed: BTreeMap<Txg, SpaceChange>,
     /// Features that a newborn block needs.
     pub features: BTreeSet<Feature>,
+    /// Of a clone with a livelist: what was born after its origin, and what of that died.
+    pub lives: Lives,
 }
 
 impl Deltas {
@@ -46,6 +49,7 @@ impl Deltas {
             && self.dead.is_empty()
             && self.freed.is_empty()
             && self.features.is_empty()
+            && self.lives.is_empty()
     }
 }
 
@@ -62,6 +66,15 @@ struct History {
     snapshot: Txg,
     /// The groups of bookmarks at or after that, which follow what is freed; in order.
     bookmarks: Vec<Txg>,
+    /// The livelist, which what was born after its group is put on.
+    livelist: Option<Livelist>,
+}
+
+impl History {
+    /// Whether `bp` is one for the livelist. Payload within a pointer needs no freeing.
+    fn is_listed(&self, bp: &BlkPtr) -> bool {
+        self.livelist.is_some_and(|list| bp.birth() > list.origin) && !bp.is_embedded()
+    }
 }
 
 /// Accounting of one data set, or (with no snapshot) of the MOS.
@@ -74,7 +87,7 @@ pub struct Accounting {
 impl Accounting {
     /// Accounting with nothing booked; blocks born up to group `snapshot`, the latest one's, belong to a snapshot too.
     pub fn new(store: Store, snapshot: Txg) -> Self {
-        let history = History { snapshot, bookmarks: Vec::new() };
+        let history = History { snapshot, ..History::default() };
         Self { store, history: Mutex::new(history), deltas: Mutex::default() }
     }
 
@@ -86,7 +99,21 @@ impl Accounting {
         let mut history = self.history.lock();
         let is_booked = !self.deltas.lock().is_empty();
         assert!(snapshot == history.snapshot || !is_booked, "what was booked would be taken for another snapshot's");
-        *history = History { snapshot, bookmarks };
+        *history = History { snapshot, bookmarks, livelist: history.livelist };
+    }
+
+    /// The livelist that is followed, if any.
+    pub fn livelist(&self) -> Option<Livelist> {
+        self.history.lock().livelist
+    }
+
+    /// Follows `livelist` from now on, or none.
+    pub fn set_livelist(&self, livelist: Option<Livelist>) {
+        let mut history = self.history.lock();
+        let mut deltas = self.deltas.lock();
+        assert!(livelist.is_none() || deltas.is_empty(), "what was booked before is not on the list");
+        deltas.lives = Lives::default();
+        history.livelist = livelist;
     }
 
     /// Takes what was booked.
@@ -106,9 +133,13 @@ impl SpaceAccounting for Accounting {
             return;
         }
         assert_eq!(bp.birth(), txg, "a block is booked in the group in which it was born");
-        debug_assert!(txg > self.history.lock().snapshot, "a block is born that a snapshot would be taken to have");
         let change = space(self.store.dsize(bp), bp);
+        let history = self.history.lock();
+        debug_assert!(txg > history.snapshot, "a block is born that a snapshot would be taken to have");
         let mut deltas = self.deltas.lock();
+        if history.is_listed(bp) {
+            deltas.lives.born.push(*bp);
+        }
         deltas.referenced += change;
         deltas.own += change;
         if bp.lsize() > OLD_BLOCK_MAX {
@@ -126,6 +157,9 @@ impl SpaceAccounting for Accounting {
         let history = self.history.lock();
         let mut deltas = self.deltas.lock();
         deltas.referenced -= change;
+        if history.is_listed(bp) {
+            deltas.lives.died.push(*bp);
+        }
         let first = history.bookmarks.partition_point(|&bookmark| bookmark < bp.birth());
         if let Some(&bookmark) = history.bookmarks.get(first) {
             *deltas.freed.entry(bookmark).or_default() += change;

@@ -30,7 +30,8 @@ use crate::pool::DslPool;
 use crate::snapshot::{Origin, SnapshotBonus};
 use crate::stored_property::StoredProperty;
 use crate::{
-    deadlist, deadlist_merge, effects, encryption, history, intent, new_dataset, origin, version_limits, zapify,
+    deadlist, deadlist_merge, effects, encryption, history, intent, livelist, new_dataset, origin, version_limits,
+    zapify,
 };
 
 /// A clone that can be made.
@@ -117,6 +118,7 @@ async fn fill(
 ) -> Result<Arc<Dataset>> {
     new_dataset::prepare(dsl, tx, dir, &properties, creator).await?;
     let dataset = head(dsl, tx, dir, &origin.head, origin.object).await?;
+    livelist::create(dsl, tx, &dataset).await?;
     new_dataset::settle(dsl, tx, name, &dataset, &properties).await?;
     intent::forget(dsl, tx, &dataset).await?;
     Ok(dataset)

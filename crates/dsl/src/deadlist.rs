@@ -13,6 +13,7 @@ use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
 use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
 use platter_zio::BlockStore;
 
+use crate::mos_access::MosAccess;
 use crate::version::PoolVersion;
 
 /// Block size of a deadlist's bpobjs (`SPA_OLD_MAXBLOCKSIZE`).
@@ -92,6 +93,42 @@ pub async fn space_used(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<u64> {
     Ok(space(mos, deadlist).await?.used)
 }
 
+/// What pointers on a list say of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nobody references them but snapshots: of a deadlist.
+    Dead,
+    /// They were born: of a livelist.
+    Births,
+    /// They died, and were put on the list as born before: of a livelist.
+    Deaths,
+}
+
+/// Removes the entry of `key`, whose list has been dealt with, and takes its space off the header. The list itself
+/// stays.
+///
+/// # Errors
+/// No such entry, device errors, damage.
+pub async fn remove_key(mos: &MosAccess<'_>, tx: &Tx, deadlist: ObjectId, key: Txg) -> Result<()> {
+    let zap = Zap::open(mos.os, deadlist).await?;
+    let list = keys(mos.os, deadlist).await?.into_iter().find(|&(at, _)| at == key);
+    let (_, list) = list.ok_or_else(|| ZioError::corrupt("deadlist", format!("object {deadlist}: no entry {key}")))?;
+    zap.remove_int(tx, key.0).await?;
+    let gone = Bpobj::open(mos.os, list).await?.totals().await?;
+    change_header(&zap, tx, deadlist, |phys| {
+        phys.used = phys.used.wrapping_sub(gone.used);
+        phys.comp = phys.comp.wrapping_sub(gone.compressed);
+        phys.uncomp = phys.uncomp.wrapping_sub(gone.uncompressed);
+    })
+}
+
+fn change_header(zap: &Zap, tx: &Tx, deadlist: ObjectId, change: impl FnOnce(&mut DeadlistPhys)) -> Result<()> {
+    let mut phys = DeadlistPhys::decode(&zap.dnode().bonus())
+        .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
+    change(&mut phys);
+    zap.dnode().set_bonus(tx, ObjectType::DEADLIST_HDR, &phys.encode())
+}
+
 /// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named
 /// it get a list of their own, and their number is returned, to be taken off that feature's count.
 ///
@@ -105,6 +142,25 @@ pub async fn insert(
     pointers: &[BlkPtr],
     empty: Option<ObjectId>,
 ) -> Result<u64> {
+    insert_as(mos, tx, store, deadlist, pointers, empty, Kind::Dead).await
+}
+
+/// As [`insert`], on a deadlist or a livelist.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn insert_as(
+    mos: &Arc<Objset>,
+    tx: &Tx,
+    store: &dyn BlockStore,
+    deadlist: ObjectId,
+    pointers: &[BlkPtr],
+    empty: Option<ObjectId>,
+    kind: Kind,
+) -> Result<u64> {
+    if pointers.is_empty() {
+        return Ok(0);
+    }
     if is_plain(mos, deadlist).await? {
         Bpobj::open(mos, deadlist).await?.append(tx, pointers).await?;
         return Ok(0);
@@ -125,21 +181,31 @@ pub async fn insert(
     for (entry, pointers) in by_entry {
         let (key, mut object) = keys[entry];
         if Some(object) == empty {
-            object = Bpobj::create(mos, tx, BPOBJ_BLOCK).await?;
+            object = match kind {
+                Kind::Dead => Bpobj::create(mos, tx, BPOBJ_BLOCK).await?,
+                Kind::Births | Kind::Deaths => Bpobj::create_live(mos, tx, BPOBJ_BLOCK).await?,
+            };
             zap.put_int(tx, key.0, object.0).await?;
             keys[entry].1 = object;
             replaced += 1;
         }
-        Bpobj::open(mos, object).await?.append(tx, &pointers).await?;
+        let list = Bpobj::open(mos, object).await?;
+        match kind {
+            Kind::Dead | Kind::Births => list.append(tx, &pointers).await?,
+            Kind::Deaths => list.append_died(tx, &pointers).await?,
+        }
     }
-    let mut phys = DeadlistPhys::decode(&zap.dnode().bonus())
-        .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
-    for bp in pointers {
-        let (compressed, uncompressed) = sizes(bp);
-        phys.used = phys.used.wrapping_add(store.dsize(bp));
-        phys.comp = phys.comp.wrapping_add(compressed);
-        phys.uncomp = phys.uncomp.wrapping_add(uncompressed);
-    }
-    zap.dnode().set_bonus(tx, ObjectType::DEADLIST_HDR, &phys.encode())?;
+    change_header(&zap, tx, deadlist, |phys| {
+        for bp in pointers {
+            let (used, (compressed, uncompressed)) = (store.dsize(bp), sizes(bp));
+            let of = |all: u64, one: u64| match kind {
+                Kind::Dead | Kind::Births => all.wrapping_add(one),
+                Kind::Deaths => all.wrapping_sub(one),
+            };
+            phys.used = of(phys.used, used);
+            phys.comp = of(phys.comp, compressed);
+            phys.uncomp = of(phys.uncomp, uncompressed);
+        }
+    })?;
     Ok(replaced)
 }

@@ -20,7 +20,9 @@ use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{bookmarks, delegation, destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
+use crate::{
+    bookmarks, delegation, destroy_snapshot, freeing, history, holds, intent, limits, livelist, origin, zapify,
+};
 
 /// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
 ///
@@ -142,7 +144,8 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
     for changed in &changed {
         changed.store(&dsl.mos, tx).await?;
     }
-    if !phys.bp.is_hole() {
+    let is_listed = livelist::hand_over(dsl, tx, dataset, gone).await?;
+    if !phys.bp.is_hole() && !is_listed {
         match dsl.features.is_enabled(freeing::FEATURE) {
             true => freeing::enqueue(dsl, tx, &phys.bp, phys.prev_snap_txg, gone).await?,
             false => freeing::at_once(dsl, tx, &phys.bp, phys.prev_snap_txg).await?,

@@ -73,6 +73,17 @@ pub async fn give_back(mos: &MosAccess<'_>, tx: &Tx, count: u64) -> Result<()> {
     Ok(())
 }
 
+/// Frees the bpobj of one deadlist entry that is no more.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn free_list(mos: &MosAccess<'_>, tx: &Tx, list: ObjectId) -> Result<()> {
+    match known(mos) == Some(list) {
+        true => give_back(mos, tx, 1).await,
+        false => Bpobj::free(mos.os, tx, list).await,
+    }
+}
+
 /// Frees a deadlist whose contents need no freeing (no snapshot is left that they belong to).
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 //! Freeing in the background what was destroyed: object sets in the pool's bptree, and block pointers in its list of
-//! frees, which a destroyed snapshot leaves (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
+//! frees, which a destroyed snapshot leaves, and a clone's livelist (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
 //!
 //! A group frees as much as `TIME` and the environment allow, and notes in the same group where the next one goes on:
 //! after a crash or an import freeing continues there, in OpenZFS too. Space that is still to be freed is booked on
@@ -32,10 +32,10 @@ use tokio::time::Instant;
 
 use crate::accounting;
 use crate::dir::{Dir, LEAK_DIR};
-use crate::mos;
 use crate::pool::DslPool;
-use crate::unreadable::Unreadable;
+use crate::unreadable::{TRY_AGAIN, Unreadable};
 use crate::used_space::{SpaceChange, UsedKind};
+use crate::{deleted_clones, mos};
 
 /// The feature that a pool needs for it.
 pub const FEATURE: Feature = Feature::AsyncDestroy;
@@ -44,10 +44,6 @@ const TIME: Duration = Duration::from_secs(1);
 /// What blocks of destroyed object sets are called by (`ZB_DESTROYED_OBJSET`).
 const DESTROYED: ObjectId = ObjectId(u64::MAX);
 const META: ObjectId = ObjectId(0);
-/// A block that cannot be read is tried this often before what it led to counts as leaked, so long apart: devices may
-/// be on their way out, or back.
-const TRIES: u32 = 4;
-const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Pointers taken from the list of frees at a time.
 const LIST_PART: u64 = 1024;
 
@@ -59,7 +55,8 @@ pub fn has_work(dsl: &DslPool) -> bool {
 /// Whether anything is left to be freed.
 pub fn is_active(dsl: &DslPool) -> bool {
     let objects = dsl.objects.lock();
-    !dsl.read_only && (objects.bptree.is_some() || objects.frees.is_some())
+    let has_any = objects.bptree.is_some() || objects.frees.is_some() || objects.deleted_clones.is_some();
+    !dsl.read_only && has_any
 }
 
 /// The list of frees, when it has any; otherwise [`ObjectId::NONE`].
@@ -132,6 +129,9 @@ pub async fn step(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
     let budget = Budget { blocks: dsl.surroundings.frees_per_group, end: Some(Instant::now() + TIME) };
     assert!(budget.blocks > 0, "a list from which nothing may be taken would be taken for an empty one");
     let mut met = Met::default();
+    if !dsl.objects.lock().frees.is_some() {
+        deleted_clones::step(dsl, tx).await?;
+    }
     let (bptree, frees) = {
         let objects = dsl.objects.lock();
         (objects.bptree, objects.frees)
@@ -276,7 +276,10 @@ fn add(queue: &mut Bptree, change: SpaceChange) {
 }
 
 /// Books a change of space on `$FREE`.
-async fn book(dsl: &DslPool, tx: &Tx, change: SpaceChange) -> Result<()> {
+///
+/// # Errors
+/// Device errors.
+pub async fn book(dsl: &DslPool, tx: &Tx, change: SpaceChange) -> Result<()> {
     let Some(dir) = dsl.tree.read().free_dir.clone() else { return Ok(()) };
     if change == SpaceChange::default() {
         return Ok(());
@@ -381,13 +384,10 @@ impl Visitor for Freeing<'_> {
     fn damaged<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
         let mut progress = self.progress.lock();
         let mut unreadable = self.dsl.unreadable.lock();
-        let tries = unreadable.filter(|block| block.at == bookmark).map_or(1, |block| block.tries + 1);
-        if self.budget.end.is_some() && tries < TRIES {
-            *unreadable = Some(Unreadable { at: bookmark, tries, last: Instant::now() });
+        if self.budget.end.is_some() && !Unreadable::note(&mut unreadable, bookmark) {
             progress.end = first_below(bookmark, bp).map_or(End::WhereItBegan, End::At);
             return async { Visit::Stop }.boxed();
         }
-        *unreadable = None;
         progress.damage.get_or_insert_with(|| error.clone());
         async { Visit::Continue }.boxed()
     }

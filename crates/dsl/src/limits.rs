@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::{ObjectId, ObjectType};
+use platter_ondisk::ObjectId;
 
 use crate::counts::{Counts, FILESYSTEMS, SNAPSHOTS};
 use crate::dataset::Dataset;
@@ -20,16 +20,11 @@ use crate::dir::Dir;
 use crate::error::PoolError;
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::zapify::EXTENSIBLE_DATASET;
+use crate::zapify;
 
 const FEATURE: Feature = Feature::FsSsLimit;
 async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
-    let dnode = dsl.mos.dnode(dir.object).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
-        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
-    }
-    let zap = Zap::from_dnode(dnode);
+    let zap = zapify::ensure_dir(dsl, tx, dir).await?;
     zap.put_u64(tx, FILESYSTEMS.as_bytes(), counts.filesystems).await?;
     zap.put_u64(tx, SNAPSHOTS.as_bytes(), counts.snapshots).await?;
     *dir.counts.lock() = Some(counts);

@@ -12,6 +12,9 @@ pub use platter_ondisk::names::pool_directory::*;
 /// The pool directory's object number (`DMU_POOL_DIRECTORY_OBJECT`).
 pub const DIRECTORY_OBJECT: ObjectId = ObjectId(1);
 
+/// What the MOS's own blocks are called by (`DMU_META_OBJSET`).
+pub const OBJSET: ObjectId = ObjectId(0);
+
 /// A plain ZAP's making, with the salt the caller drew.
 pub fn new_zap(object_type: ObjectType, salt: u64) -> NewZap {
     NewZap {

@@ -27,6 +27,8 @@ pub struct MosObjects {
     pub bptree: ObjectId,
     /// The list of blocks to be freed, while there are any.
     pub frees: ObjectId,
+    /// The ZAP of livelists of destroyed clones, while there are any.
+    pub deleted_clones: ObjectId,
 }
 
 /// What changes of the MOS need at hand.

@@ -54,6 +54,8 @@ pub struct Surroundings {
     pub hostname: String,
     /// Blocks of destroyed object sets that one transaction group frees at most (`zfs_async_block_max_blocks`).
     pub frees_per_group: u64,
+    /// A clone's list of births goes on in a new one after so many (`zfs_livelist_max_entries`).
+    pub livelist_births: u64,
 }
 
 /// What a pool is opened with, from the floor below and from its MOS.

@@ -29,7 +29,8 @@ use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 use crate::{
-    bookmark_space, bookmarks, deadlist, deadlist_merge, encryption, history, limits, origin, snapshots_changed, space,
+    bookmark_space, bookmarks, deadlist, deadlist_merge, encryption, history, limits, livelist, origin,
+    snapshots_changed, space,
 };
 
 /// Longest full name (`ZFS_MAX_DATASET_NAME_LEN`, with its final zero).
@@ -266,6 +267,9 @@ async fn clones_of(dsl: &DslPool, phys: &DslDatasetPhys) -> platter_dmu::Result<
 
 /// Promotes the clone called `name`. Within a task.
 async fn promote(dsl: &Arc<DslPool>, tx: &Tx, name: &str, plan: Plan) -> Result<()> {
+    for dataset in [&plan.clone, &plan.old] {
+        livelist::give_up(dsl, tx, dataset).await?;
+    }
     turn_origin(dsl, tx, &plan).await?;
     move_snapshots(dsl, tx, &plan).await?;
     move_space(dsl, tx, &plan).await?;

@@ -28,7 +28,7 @@ use crate::take_snapshot::{Site, must_wait};
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
     bookmark_space, bookmarks, clone, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent,
-    new_dataset, redacted, resume_state, space, zapify,
+    livelist, new_dataset, redacted, resume_state, space, zapify,
 };
 
 /// What a receive builds on.
@@ -172,7 +172,13 @@ async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base)
         new_dataset::prepare(dsl, tx, &dir, &request.properties, request.creator).await?;
     }
     let dataset = match base.snapshot {
-        Some(object) => clone::head(dsl, tx, &dir, &base.head, object).await?,
+        Some(object) => {
+            let head = clone::head(dsl, tx, &dir, &base.head, object).await?;
+            if is_new {
+                livelist::create(dsl, tx, &head).await?;
+            }
+            head
+        }
         None => new_dataset::empty_head(dsl, tx, &dir, kind_of(&request.begin)).await?,
     };
     mark(dsl, tx, &dataset, request).await?;
@@ -293,6 +299,8 @@ pub(crate) async fn swap(
     *clone.objset.lock() = None;
     let (before, new) = (target.phys.lock().clone(), clone.phys.lock().clone());
     assert_eq!(before.prev_snap_obj, new.prev_snap_obj, "both come after the same snapshot");
+    livelist::give_up(dsl, tx, target).await?;
+    assert!(clone.accounting.livelist().is_none(), "what is filled to be exchanged has no livelist");
     book(dsl, tx, target, clone).await?;
     {
         let (mut target, mut clone) = (target.phys.lock(), clone.phys.lock());

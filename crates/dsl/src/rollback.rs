@@ -23,8 +23,8 @@ use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::must_wait;
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
-    bookmark_space, bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot,
-    redacted, space, zapify,
+    bookmark_space, bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, livelist,
+    named_snapshot, redacted, space, zapify,
 };
 
 /// A rollback that is possible.
@@ -77,6 +77,7 @@ async fn rollback(dsl: &Arc<DslPool>, tx: &Tx, dataset: &str, plan: Plan) -> Res
         // Of a log that a crash left: it is not part of what the root leads to.
         intent::free(dsl, tx, &head).await?;
     }
+    livelist::give_up(dsl, tx, &head).await?;
     book(dsl, tx, &head, &before).await?;
 
     let mos = dsl.access();

@@ -9,7 +9,7 @@ use platter_ondisk::ObjectType;
 
 use crate::dir::Dir;
 use crate::pool::DslPool;
-use crate::zapify::EXTENSIBLE_DATASET;
+use crate::zapify::{self, EXTENSIBLE_DATASET};
 
 /// Where a directory's ZAP has it (`DD_FIELD_SNAPSHOTS_CHANGED`): seconds and nanoseconds since the epoch.
 const FIELD: &[u8] = b"com.ixsystems:snapshots_changed";
@@ -35,12 +35,8 @@ pub async fn note(dsl: &Arc<DslPool>, tx: &Tx, dir: &Dir) -> Result<()> {
     if !dsl.features.is_enabled(EXTENSIBLE_DATASET) {
         return Ok(());
     }
-    let dnode = dsl.mos.dnode(dir.object).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
-        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
-    }
+    let zap = zapify::ensure_dir(dsl, tx, dir).await?;
     let (seconds, nanoseconds) = dsl.surroundings.clock.now();
     let integers = vec![seconds, u64::from(nanoseconds)];
-    Zap::from_dnode(dnode).put(tx, FIELD, &ZapValue { integer_size: 8, integers }).await
+    zap.put(tx, FIELD, &ZapValue { integer_size: 8, integers }).await
 }

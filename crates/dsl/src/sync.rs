@@ -18,7 +18,7 @@ use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
-use crate::{bookmark_space, counting, deadlist, empty_bpobj, freeing, intent, resume_state, zapify};
+use crate::{bookmark_space, counting, deadlist, empty_bpobj, freeing, intent, livelist, resume_state, zapify};
 
 /// Whether a data set has something to write in group `txg`.
 pub fn any_dataset_is_dirty(dsl: &DslPool, txg: Txg) -> bool {
@@ -48,7 +48,7 @@ pub async fn sync_datasets(dsl: &Arc<DslPool>, tx: &Tx, pass: u32) -> Result<()>
         crate::effects::note_features(dsl, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
-        apply_deltas(dsl, tx, &dataset).await?;
+        apply_deltas(dsl, tx, &dataset, pass).await?;
         resume_state::sync(dsl, tx, &dataset).await?;
         dataset.store(&dsl.mos, tx).await?;
         assert!(dataset.accounting.is_empty(), "data set {}: something was booked after its sync", dataset.object);
@@ -69,8 +69,8 @@ pub fn assert_stored(dsl: &DslPool) {
 }
 
 /// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features
-/// (`dsl_dataset_block_born`, `dsl_dataset_block_kill`).
-pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+/// (`dsl_dataset_block_born`, `dsl_dataset_block_kill`), in sync pass `pass`.
+async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, pass: u32) -> Result<()> {
     let deltas = dataset.accounting.take();
     let reserved = dataset.dir.local_number("refreservation");
     let (deadlist_object, felt) = {
@@ -105,6 +105,7 @@ pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -
     if !deltas.freed.is_empty() && !Canary::BookmarkForgotten.sings() {
         bookmark_space::book(dsl, tx, dataset, &deltas.freed).await?;
     }
+    livelist::follow(dsl, tx, dataset, &deltas.lives, pass).await?;
     for guid in deltas.features {
         zapify::activate(dsl, tx, dataset, guid).await?;
     }

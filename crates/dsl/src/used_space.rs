@@ -1,6 +1,6 @@
 //! Changes of space, and what it is used for.
 
-use platter_ondisk::dsl::{DslDirPhys, UsedBreakdown};
+use platter_ondisk::dsl::{DeadlistPhys, DslDirPhys, UsedBreakdown};
 
 /// What a directory's space is used for (`dd_used_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,15 @@ impl std::ops::SubAssign for SpaceChange {
 }
 
 impl SpaceChange {
+    /// All that is on a deadlist, as a gain.
+    pub fn of(phys: &DeadlistPhys) -> Self {
+        Self {
+            used: difference(phys.used, 0),
+            compressed: difference(phys.comp, 0),
+            uncompressed: difference(phys.uncomp, 0),
+        }
+    }
+
     /// All of what `phys` uses, taken away.
     pub fn minus_all(phys: &DslDirPhys) -> Self {
         Self {

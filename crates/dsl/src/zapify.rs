@@ -9,6 +9,7 @@ use platter_dmu::{Result, Tx};
 use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::dataset::Dataset;
+use crate::dir::Dir;
 use crate::pool::DslPool;
 
 /// Counts the objects of the pool that became ZAPs this way.
@@ -111,7 +112,19 @@ pub async fn copy(dsl: &Arc<DslPool>, tx: &Tx, from: ObjectId, to: ObjectId) -> 
 /// # Errors
 /// Out of space, device errors.
 pub async fn ensure(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> Result<Zap> {
-    let dnode = dsl.mos.dnode(dataset.object).await?;
+    of_object(dsl, tx, dataset.object).await
+}
+
+/// The ZAP that the directory's own object is, from now on (`dsl_dir_zapify`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn ensure_dir(dsl: &Arc<DslPool>, tx: &Tx, dir: &Dir) -> Result<Zap> {
+    of_object(dsl, tx, dir.object).await
+}
+
+async fn of_object(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId) -> Result<Zap> {
+    let dnode = dsl.mos.dnode(object).await?;
     if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
         Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;

@@ -46,6 +46,8 @@ pub enum Canary {
     DeadlistEntryLost,
     /// What dies in a data set is not booked on the bookmarks whose snapshots had it.
     BookmarkForgotten,
+    /// What died in a clone is freed with what lives on its livelist.
+    DeathForgotten,
     /// A trim goes 64 KiB further than what is free.
     TrimmedTooFar,
     /// A sequential reconstruction passes over a range of each metaslab.
@@ -54,7 +56,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -74,6 +76,7 @@ impl Canary {
         Self::SnapshotForgotten,
         Self::DeadlistEntryLost,
         Self::BookmarkForgotten,
+        Self::DeathForgotten,
         Self::TrimmedTooFar,
         Self::RebuildRangeSkipped,
     ];

@@ -5,4 +5,5 @@ pub mod crash;
 pub mod full;
 pub mod images;
 pub mod life;
+pub mod volume;
 pub mod world;

@@ -76,6 +76,8 @@ pub struct Environment {
     pub held: Arc<Mutex<BTreeSet<u64>>>,
     /// Blocks of destroyed object sets that one transaction group frees at most (`zfs_async_block_max_blocks`).
     pub frees_per_group: u64,
+    /// A clone's list of births goes on in a new one after so many (`zfs_livelist_max_entries`).
+    pub livelist_births: u64,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
     /// How devices are told what is free.
@@ -101,6 +103,8 @@ impl TrimLimits {
 impl Environment {
     /// A usual `frees_per_group`: it keeps a group's list of frees below 10 MB.
     pub const FREES_PER_GROUP: u64 = 100_000;
+    /// OpenZFS's `livelist_births`: what lives on one list fits into memory.
+    pub const LIVELIST_BIRTHS: u64 = 500_000;
 
     /// This host's id as of now.
     pub fn hostid(&self) -> u64 {
@@ -129,6 +133,7 @@ impl Environment {
             random: self.random.clone(),
             hostname: self.hostname.clone(),
             frees_per_group: self.frees_per_group,
+            livelist_births: self.livelist_births,
         }
     }
 }

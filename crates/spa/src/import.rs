@@ -614,6 +614,7 @@ async fn well_known(os: &Arc<Objset>, directory: &Zap) -> Result<MosObjects> {
         empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
         properties: entry(mos::PROPS).await?,
         bptree: entry(mos::BPTREE_OBJ).await?,
+        deleted_clones: entry(mos::DELETED_CLONES).await?,
         frees: freeing::nonempty_list(os, entry(mos::FREE_BPOBJ).await?).await?,
     })
 }

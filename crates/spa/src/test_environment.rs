@@ -51,6 +51,7 @@ pub fn environment(seed: u8) -> Environment {
         held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
+        livelist_births: Environment::LIVELIST_BIRTHS,
         txg_timeout_seconds: 5,
         trim: crate::TrimLimits::USUAL,
     }

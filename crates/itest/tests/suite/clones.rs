@@ -59,6 +59,59 @@ fn a_clone_begins_as_its_origin_and_goes_its_own_way() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
+/// What a pool's feature `livelist` says.
+fn livelists(lab: &Lab) -> String {
+    lab.zpool("get -H -o value feature@livelist tank").ok().stdout.trim().to_owned()
+}
+
+#[test]
+fn a_clone_has_a_livelist_by_which_it_goes() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    fs::write(mount.join("much"), data::random(1, 30 << 20)).unwrap();
+    lab.zfs("snapshot tank/fs@one").ok();
+    assert_eq!(livelists(&lab), "enabled");
+    let clone = lab.tmp().join("clone");
+    lab.zfs(&format!("clone -o mountpoint={} tank/fs@one tank/clone", clone.display())).ok();
+    assert_eq!(livelists(&lab), "active");
+    for round in 0..4 {
+        fs::write(clone.join("own"), data::random(round, 2 << 20)).unwrap();
+        lab.zpool("sync").ok();
+    }
+    lab.zfs("snapshot tank/clone@mine").ok();
+    fs::remove_file(clone.join("own")).unwrap();
+    fs::write(clone.join("other"), data::random(9, 1 << 20)).unwrap();
+    let tree = Tree::of(&clone);
+    lab.export("tank");
+    // zdb compares the list with what was written since the origin.
+    if let Some(run) = zdb::zdb(&lab.dev(), &["-dddd", "tank/clone"]) {
+        assert!(run.ok().stdout.contains("Livelist: "), "zdb shows no livelist");
+    }
+    zdb::assert_same_tree(&lab.dev(), "tank/clone", &tree, 4);
+    lab.import("", "tank");
+    fs::write(clone.join("other"), data::random(10, 1 << 20)).unwrap();
+    lab.zfs("destroy -r tank/clone").ok();
+    lab.zpool("wait -t free tank").ok();
+    assert_eq!((livelists(&lab), value(&lab, "usedbychildren", "tank/fs")), ("enabled".into(), "0".into()));
+
+    // With contents that are no longer what was born since the origin, it has none.
+    for (made, changed) in [("a", "promote tank/a"), ("b", "rollback tank/b@own")] {
+        lab.zfs(&format!("clone tank/fs@one tank/{made}")).ok();
+        lab.zfs(&format!("snapshot tank/{made}@own")).ok();
+        assert_eq!(livelists(&lab), "active");
+        lab.zfs(changed).ok();
+        assert_eq!(livelists(&lab), "enabled", "after {changed}");
+        if changed.starts_with("promote") {
+            lab.zfs("promote tank/fs").ok();
+        }
+        lab.zfs(&format!("destroy -r tank/{made}")).ok();
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 #[test]
 fn what_cannot_be_cloned_or_promoted_is_said() {
     let Some(lab) = Lab::open() else { return };

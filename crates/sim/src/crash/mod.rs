@@ -6,7 +6,7 @@
 //! | `operation` | what workloads are made of |
 //! | `disks` | those of them that bring a disk in or take one out |
 //! | `contents` | what they write |
-//! | `served`, `volume` | what they are done to |
+//! | `served` | what they are done to |
 //! | `model`, `branches` | what the file system, its snapshots and clones must hold |
 //! | `expect` | which contents a crash may leave |
 //! | `record`, `fork` | the disks |
@@ -35,5 +35,4 @@ pub mod served;
 pub mod space;
 pub mod states;
 pub mod suite;
-pub mod volume;
 mod words;

@@ -17,9 +17,9 @@ use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
 use super::contents::{bytes, pieces};
 use super::disks::DiskOperation;
-use super::model::{Content, FILESYSTEM, Model, Place, ROOT, Step};
+use super::model::{Content, FILESYSTEM, Model, Place, ROOT, Step, VOLUME};
 use super::served::Served;
-use super::volume;
+use crate::volume;
 use crate::world::{self, StandingClock};
 
 /// A clone that is there from the beginning, and one to be made.
@@ -390,7 +390,7 @@ impl Operation {
             }
             Self::ClearVolume(offset, length) => volume.clear(offset, length).await,
             Self::FsyncVolume => volume.fsync().await,
-            Self::ResizeVolume(size) => volume::resize(pool, size).await,
+            Self::ResizeVolume(size) => volume::resize(pool, VOLUME, size).await,
             other => other.run_mounted(index, pool, zpl).await,
         }
     }

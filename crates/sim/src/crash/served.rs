@@ -5,8 +5,8 @@ use std::sync::Arc;
 use platter_spa::Pool;
 use platter_zpl::Zpl;
 
-use super::model::{FILESYSTEM, Role};
-use super::volume::Volume;
+use super::model::{FILESYSTEM, Role, VOLUME};
+use crate::volume::Volume;
 use crate::world::{self, StandingClock};
 
 /// See the module text.
@@ -28,7 +28,7 @@ impl Served {
     /// What the engine said.
     pub async fn new(pool: Arc<Pool>) -> Result<Self, String> {
         let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
-        let volume = Volume::open(&pool).await?;
+        let volume = Volume::open(&pool, VOLUME).await?;
         Ok(Self { pool, zpl, volume, role: Role::default() })
     }
 

@@ -3,14 +3,16 @@
 //! somebody needs it reads well until its place is taken; a deadlist that lost a block shows only when its snapshot
 //! goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use platter_dmu::bpobj::Bpobj;
 use platter_dmu::traverse::{Visit, Visitor, visit};
 use platter_dmu::{Bookmark, Objset, ZioError};
+use platter_dsl::dataset::Dataset;
 use platter_dsl::snapshot::SnapshotBonus;
 use platter_dsl::{accounting, deadlist, effects};
 use platter_ondisk::dsl::DslDatasetPhys;
@@ -144,6 +146,7 @@ pub async fn check(pool: &Arc<Pool>) -> Result<(), String> {
         }
         check_chain(pool, &name, &chain).await?;
         check_bookmarks(pool, &name, &chain[0].blocks).await?;
+        check_livelist(pool, &name, &head, &chain[0].blocks).await?;
         let (origin, own) = (&chain[chain.len() - 1].blocks, &chain[0].blocks);
         let mut held = Blocks::new();
         chain[1..].iter().for_each(|link| held.extend(&link.blocks));
@@ -168,6 +171,25 @@ async fn check_chain(pool: &Arc<Pool>, name: &str, chain: &[Link]) -> Result<(),
         same(&name, "its deadlist", dead, alone(&before.blocks, &[&link.blocks]))?;
     }
     Ok(())
+}
+
+/// What lives on a clone's livelist is what it has and was born after its origin.
+async fn check_livelist(pool: &Arc<Pool>, name: &str, head: &Dataset, own: &Blocks) -> Result<(), String> {
+    let Some(list) = head.accounting.livelist() else { return Ok(()) };
+    let (mos, mut live) = (&pool.dsl().mos, BTreeSet::new());
+    for (_, part) in deadlist::keys(mos, list.object).await.map_err(text)? {
+        let part = Bpobj::open(mos, part).await.map_err(text)?.live().await.map_err(text)?;
+        live.extend(part.iter().map(|bp| (bp.dva(0).vdev, bp.dva(0).offset)));
+    }
+    let has: BTreeSet<_> = own.iter().filter(|(_, block)| block.born > list.origin).map(|(&place, _)| place).collect();
+    match live.symmetric_difference(&has).next() {
+        None => Ok(()),
+        Some(place) => Err(format!(
+            "{name}: its livelist has {} blocks, the clone {} of its own; one that only one of them has is at {place:?}",
+            live.len(),
+            has.len()
+        )),
+    }
 }
 
 /// What a head, which has these blocks, has written since each of its bookmarks.

@@ -171,6 +171,7 @@ impl Story {
             self.replace_a_victim(&pool).await?;
             self.trim(&pool).await;
             self.snapshots(&pool).await?;
+            self.volumes(&pool).await?;
             match self.below(3) {
                 0 => self.several_absences(&pool).await?,
                 _ => self.absence(&pool).await?,

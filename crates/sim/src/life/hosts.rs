@@ -94,6 +94,7 @@ impl Story {
             return Err("WRONG: a host resumed a pool that another one has".into());
         }
         self.filesystems.values_mut().for_each(|filesystem| filesystem.zpl = None);
+        self.volumes.forget();
         pool.stop("another host has it");
         drop(pool);
         self.given_up.push((route, before));

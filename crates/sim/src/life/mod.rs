@@ -13,6 +13,7 @@
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
 //! | `kept` | what snapshots and clones hold |
+//! | `volumes` | a volume that is written and cleared |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `loss` | more damage than redundancy covers |
@@ -39,6 +40,7 @@ mod snapshots;
 mod story;
 mod suite;
 mod trims;
+mod volumes;
 
 pub use chapters::{live, live_noting};
 pub use drill::drill;

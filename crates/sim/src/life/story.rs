@@ -15,6 +15,7 @@ use super::files::Files;
 use super::kept::Snapshots;
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
+use super::volumes::{self, Volumes};
 use crate::world;
 use platter_model::clock::SimClock;
 use platter_model::disk::{FaultCounts, FaultKind, History, Route};
@@ -66,6 +67,9 @@ pub(super) enum Pending {
     RolledBack(String, Files),
     /// A clone of a snapshot, which holds this.
     Cloned(String, String, Files),
+    /// The volume, of so many bytes.
+    VolumeMade(usize),
+    VolumeDestroyed,
 }
 
 /// A pool and everything known about it.
@@ -79,6 +83,8 @@ pub(super) struct Story {
     made: u64,
     /// Snapshots and clones, in a life in which there are any: see [`super::snapshots`].
     pub(super) snapshots: Snapshots,
+    /// The volume, in a life in which there is one.
+    pub(super) volumes: Volumes,
     pub(super) terms: Terms,
     /// Whether its disks never lie: see [`super::returns`].
     pub(super) honest: bool,
@@ -134,7 +140,7 @@ impl Story {
         let exchanging = (!drill && exchanging.next_u32().is_multiple_of(EXCHANGING_EVERY)).then_some(exchanging);
         let mut trimming = ChaCha20Rng::seed_from_u64(seed.rotate_left(32));
         let trimming = (!drill && trimming.next_u32().is_multiple_of(TRIMMING_EVERY)).then_some(trimming);
-        let snapshots = Snapshots::of(seed, !drill);
+        let (snapshots, volumes) = (Snapshots::of(seed, !drill), Volumes::of(seed, !drill));
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
         Self {
@@ -146,6 +152,7 @@ impl Story {
             pending,
             made,
             snapshots,
+            volumes,
             terms,
             honest,
             crowded,
@@ -306,6 +313,9 @@ impl Story {
         for name in names {
             self.unmount(&name).await?;
         }
+        let pool = self.pool()?;
+        self.close_volume(&pool).await?;
+        drop(pool);
         let pool = self.pool.take().ok_or("no pool is imported")?;
         pool.export().await.map_err(|error| format!("export: {error}"))
     }
@@ -317,7 +327,7 @@ impl Story {
         for name in names {
             self.mount(&name).await?;
         }
-        Ok(())
+        self.open_volume().await
     }
 
     /// The power fails; what comes back must be what is allowed. It may fail again on the way.
@@ -325,6 +335,7 @@ impl Story {
         for again in [true, true, false] {
             self.outcome.crashes += 1;
             self.filesystems.values_mut().for_each(|filesystem| filesystem.zpl = None);
+            self.volumes.forget();
             let pool = self.pool.take();
             self.machine.power_cycle(pool).await;
             if again && self.below(3) == 0 {
@@ -358,8 +369,9 @@ impl Story {
     pub(super) async fn take_stock(&mut self, pool: Arc<Pool>) -> Result<(), String> {
         self.pool = Some(pool.clone());
         let reports = pool.dsl().datasets().await.map_err(|error| format!("datasets: {error}"))?;
-        let found: BTreeSet<String> =
+        let mut found: BTreeSet<String> =
             reports.into_iter().map(|report| report.name).filter(|name| name != POOL).collect();
+        self.take_stock_of_volumes(found.remove(&volumes::name()))?;
         match self.pending.take() {
             Some(Pending::Created(name)) if found.contains(&name) => {
                 self.add_filesystem(name, Files::default(), self.honest);
@@ -379,7 +391,7 @@ impl Story {
         for name in known {
             self.mount(&name).await?;
         }
-        Ok(())
+        self.open_volume().await
     }
 
     /// Reads everything and compares.
@@ -397,6 +409,7 @@ impl Story {
                 if crashed { filesystem.files.check_after_crash(&tree) } else { filesystem.files.check(&tree) };
             checked.map_err(|error| format!("WRONG: {name}: {error}"))?;
         }
+        self.verify_volume(crashed).await?;
         self.verify_snapshots().await
     }
 }

@@ -10,10 +10,11 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_api::report::{DatasetReport, Detail, PropertyValue};
 use platter_api::request::{CreateRequest, ImportRequest, Setting, VdevRequest};
+use platter_dmu::bpobj::Bpobj;
 use platter_dmu::traverse::{Visit, Visitor, visit};
 use platter_dmu::{Bookmark, ZioError};
 use platter_dsl::PoolError;
-use platter_dsl::dataset::TXG_INITIAL;
+use platter_dsl::dataset::{Dataset, TXG_INITIAL};
 use platter_dsl::snapshot::SnapshotBonus;
 use platter_dsl::used_space::SpaceChange;
 use platter_dsl::{accounting, deadlist};
@@ -487,6 +488,14 @@ impl Forest {
             let all = self.compare_one(name, &trees, &reports, children).await;
             used.insert(name.clone(), all);
         }
+        for name in self.sets.keys().cloned().collect::<Vec<_>>() {
+            let Some(list) = dsl.find(&name).unwrap().accounting.livelist() else { continue };
+            match deadlist::keys(&dsl.mos, list.object).await.unwrap().len() {
+                0 => self.did("a new livelist"),
+                1 => self.did("a short livelist"),
+                _ => self.did("a long livelist"),
+            }
+        }
     }
 
     /// The figures of one data set and its snapshots; what it uses with all below, which use `children` bytes.
@@ -544,8 +553,29 @@ impl Forest {
             assert_eq!(number(&report, "logicalused"), logical, "logicalused, of {name}");
         }
         self.compare_counts(name, &report);
+        let is_listed = self.compare_livelist(&head, &own, origin).await;
+        assert!(set.origin.is_some() || !is_listed, "{name} is no clone");
         self.compare_marks(name, trees, &own).await;
         all
+    }
+
+    /// What lives on the livelist of `head`, if it has one: what it has of its own, but for payload in pointers.
+    async fn compare_livelist(&self, head: &Dataset, own: &Tree, origin: &Tree) -> bool {
+        let (dsl, mut live) = (self.pool.dsl(), BTreeMap::new());
+        let Some(list) = head.accounting.livelist() else { return false };
+        let keys = deadlist::keys(&dsl.mos, list.object).await.unwrap();
+        for (_, list) in &keys {
+            for bp in Bpobj::open(&dsl.mos, *list).await.unwrap().live().await.unwrap() {
+                let identity = (u64::from(bp.dva(0).vdev), bp.dva(0).offset, bp.birth());
+                assert!(live.insert(identity, accounting::space(dsl.store.dsize(&bp), &bp)).is_none(), "{bp:?} twice");
+            }
+        }
+        let by_walk: BTreeMap<_, _> =
+            without(own, &[origin]).filter(|(_, size)| size.used > 0).map(|(place, size)| (*place, *size)).collect();
+        assert_eq!(live, by_walk, "the livelist of {}", head.object);
+        let (told, sum) = (deadlist::space(&dsl.mos, list.object).await.unwrap(), sum(live.values()));
+        assert_eq!((told.used as i64, told.comp as i64), (sum.used, sum.compressed), "its totals");
+        true
     }
 
     /// What was written since bookmarks, whose snapshots may be gone, and where the deadlist parts for their sake.
@@ -681,6 +711,8 @@ impl Forest {
         assert!(dsl.snapshots(None).await.unwrap().is_empty());
         assert!(!dsl.features.is_active(Feature::BookmarkWritten) && !dsl.features.is_active(Feature::BookmarkV2));
         settle(&self.pool).await;
+        self.pool.force_group().await.unwrap();
+        assert!(!dsl.features.is_active(Feature::Livelist), "no livelist is left");
         self.pool.export().await.unwrap();
         judge(self.folder.path());
     }
@@ -700,9 +732,19 @@ async fn clones_keep_what_was_and_count_it() {
     for seed in 1..=4 {
         run(seed, None, 180).await.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
     }
-    for what in
-        ["clone", "promote", "conflict", "rollback", "destroy", "destroy with origin", "defer", "rename", "mark"]
-    {
+    for what in [
+        "clone",
+        "promote",
+        "conflict",
+        "rollback",
+        "destroy",
+        "destroy with origin",
+        "defer",
+        "rename",
+        "mark",
+        "a short livelist",
+        "a long livelist",
+    ] {
         assert!(done.contains_key(what), "{what} was not done: {done:?}");
     }
 }

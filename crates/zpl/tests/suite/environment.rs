@@ -56,6 +56,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>, txg_timeout_seconds: u64) ->
         held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
+        livelist_births: 12,
         trim: platter_spa::TrimLimits::USUAL,
         txg_timeout_seconds,
     }

@@ -92,6 +92,10 @@ pub fn judge(folder: &Path) {
     let Ok(output) = run else { return eprintln!("skipped: zdb is not installed") };
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("No leaks"), "{text}");
+    // It also compares each clone's livelist with what the clone has written.
+    let run = std::process::Command::new("zdb").args(["-e", "-p"]).arg(folder).args(["-d", "tank"]).output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && !text.contains("livelist is incorrect"), "{text}");
 }
 
 /// Waits until everything that goes is freed.

@@ -1,4 +1,4 @@
-//! The volume of a workload: open, with its log replayed, as long as the file system is mounted.
+//! An open volume, with its log replayed.
 
 use std::sync::{Arc, Weak};
 
@@ -8,10 +8,8 @@ use platter_dsl::volume::{OpenVolume, Server};
 use platter_spa::Pool;
 use platter_zvol::{Keeper, OpenOptions, UnlimitedSpace};
 
-use super::model::VOLUME;
-
 fn text(error: impl std::fmt::Display) -> String {
-    format!("{VOLUME}: {error}")
+    format!("volume: {error}")
 }
 
 /// See the module text.
@@ -34,22 +32,22 @@ impl Server for Serving {
     }
 }
 
-/// Gives it another size.
+/// Gives volume `name` another size.
 ///
 /// # Errors
 /// What the engine said.
-pub async fn resize(pool: &Arc<Pool>, size: usize) -> Result<(), String> {
+pub async fn resize(pool: &Arc<Pool>, name: &str, size: usize) -> Result<(), String> {
     let setting = [("volsize".to_owned(), Setting::Value(size.to_string()))];
-    pool.dsl().set_dataset_properties(VOLUME, &setting).await.map_err(text)
+    pool.dsl().set_dataset_properties(name, &setting).await.map_err(text)
 }
 
 impl Volume {
-    /// Opens it.
+    /// Opens the volume `name`.
     ///
     /// # Errors
     /// What the engine said.
-    pub async fn open(pool: &Arc<Pool>) -> Result<Self, String> {
-        let open = pool.dsl().open_volume(VOLUME).await.map_err(text)?;
+    pub async fn open(pool: &Arc<Pool>, name: &str) -> Result<Self, String> {
+        let open = pool.dsl().open_volume(name).await.map_err(text)?;
         let options = OpenOptions { read_only: false, log: open.log.clone(), space: Arc::new(UnlimitedSpace) };
         let volume = platter_zvol::Volume::open(open.objset.clone(), options).await.map_err(text)?;
         let serving = Arc::new(Serving(volume.clone()));
