@@ -273,6 +273,13 @@ impl Dataset {
         assert!(self.accounting.is_empty(), "data set {}: births and deaths are not booked", self.object);
     }
 
+    /// Whoever wants the object set gets `os` from now on. None is open yet, since what is dirty in that would be lost.
+    pub fn set_open(&self, os: &Arc<Objset>) {
+        let mut open = self.objset.lock();
+        assert!(open.is_none(), "data set {}: an open object set was opened a second time", self.object);
+        *open = Some(os.clone());
+    }
+
     /// The open object set, if any.
     pub fn open_objset(&self) -> Option<Arc<Objset>> {
         self.objset.lock().clone()

@@ -167,10 +167,10 @@ impl Dir {
         parts.join("/")
     }
 
-    /// The number stored as property `name` here; 0 when there is none.
+    /// The number in force as property `name` of this directory itself, set here or with a stream; 0 when there is none.
     pub fn local_number(&self, name: &str) -> u64 {
-        match self.properties.read().get(name) {
-            Some(StoredProperty::Number(number)) => *number,
+        match self.own_property(name) {
+            Some((StoredProperty::Number(number), _)) => number,
             _ => 0,
         }
     }

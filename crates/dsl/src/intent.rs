@@ -231,7 +231,7 @@ pub async fn forget(dsl: &Arc<DslPool>, tx: &Tx, head: &Arc<Dataset>) -> Result<
     let os = open(dsl, head).await?;
     if os.zil_header() != ZilHeader::default() {
         os.set_zil_header(tx, &ZilHeader::default())?;
-        *head.objset.lock() = Some(os);
+        head.set_open(&os);
     }
     Ok(())
 }

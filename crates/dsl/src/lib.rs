@@ -86,6 +86,7 @@ pub mod receive;
 pub mod receive_begin;
 pub mod receive_existing;
 pub mod receive_records;
+pub mod received_limits;
 pub mod received_properties;
 pub mod redact;
 pub mod redacted;

@@ -124,8 +124,8 @@ pub fn check(dsl: &DslPool, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) 
     let mut at = Some(dir.clone());
     while let Some(dir) = at.filter(|dir| Some(dir.object) != until && more > 0) {
         let Some(counts) = *dir.counts.lock() else { return Ok(()) };
-        let limit = match dir.properties.read().get("filesystem_limit") {
-            Some(StoredProperty::Number(limit)) => *limit,
+        let limit = match dir.own_property("filesystem_limit") {
+            Some((StoredProperty::Number(limit), _)) => limit,
             _ => u64::MAX,
         };
         if counts.filesystems.saturating_add(more) > limit {
@@ -146,7 +146,7 @@ pub fn check(dsl: &DslPool, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) 
 /// [`PoolError::Invalid`] naming the limit.
 pub fn check_snapshots(dsl: &DslPool, dir: &Arc<Dir>, more: u64) -> std::result::Result<(), PoolError> {
     let Some(counts) = *dir.counts.lock() else { return Ok(()) };
-    let Some(StoredProperty::Number(limit)) = dir.properties.read().get("snapshot_limit").cloned() else {
+    let Some((StoredProperty::Number(limit), _)) = dir.own_property("snapshot_limit") else {
         return Ok(());
     };
     if counts.snapshots.saturating_add(more) <= limit {

@@ -280,7 +280,7 @@ pub async fn add_filesystem(
     let dataset = empty_head(dsl, tx, dir, DatasetKind::Filesystem).await?;
     let os = empty_objset(dsl, tx, &dataset, ObjsetType::ZFS);
     dsl.surroundings.maker.make(&os, tx, options).await?;
-    *dataset.objset.lock() = Some(os);
+    dataset.set_open(&os);
     Ok(dataset)
 }
 
@@ -289,6 +289,6 @@ async fn add_volume(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, shape: volume::
     let dataset = empty_head(dsl, tx, dir, DatasetKind::Volume).await?;
     let os = empty_objset(dsl, tx, &dataset, ObjsetType::ZVOL);
     volume::fill(&os, tx, shape, dsl.random()).await?;
-    *dataset.objset.lock() = Some(os);
+    dataset.set_open(&os);
     Ok(dataset)
 }

@@ -103,6 +103,7 @@ impl DslPool {
                     if dsl.in_use.has(begun.dataset.object) {
                         return Err(PoolError::Busy("dataset is busy".into()));
                     }
+                    assert!(open.is_none(), "it was checked that nobody has it open");
                     *open = Some(os);
                 }
                 let text = format!("({})", begun.dataset.object);

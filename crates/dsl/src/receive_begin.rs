@@ -124,7 +124,7 @@ pub(crate) async fn make_new(
     let dataset = new_dataset::empty_head(dsl, tx, &dir, kind_of(&request.begin)).await?;
     mark(dsl, tx, &dataset, request).await?;
     let os = new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type);
-    *dataset.objset.lock() = Some(os);
+    dataset.set_open(&os);
     new_dataset::settle(dsl, tx, &request.target, &dataset, &request.properties).await?;
     history::append_event(dsl, tx, "receive", &format!("{} ({})", request.target, dataset.object)).await?;
     Ok(Begun { dataset, is_new: true, is_resumed: false, bytes: 0 })

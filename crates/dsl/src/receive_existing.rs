@@ -183,13 +183,15 @@ async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base)
     };
     mark(dsl, tx, &dataset, request).await?;
     let begins_empty = dataset.phys.lock().bp.is_hole();
-    let os = if begins_empty {
-        new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type)
+    if begins_empty {
+        dataset.set_open(&new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type));
     } else {
+        // It may be open now: the log of the base's head is not its own.
         intent::forget(dsl, tx, &dataset).await?;
-        intent::open(dsl, &dataset).await?
-    };
-    *dataset.objset.lock() = Some(os);
+        if dataset.open_objset().is_none() {
+            dataset.set_open(&intent::open(dsl, &dataset).await?);
+        }
+    }
     let name = base.name.1;
     if is_new {
         new_dataset::settle(dsl, tx, &name, &dataset, &request.properties).await?;

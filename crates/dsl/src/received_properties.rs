@@ -13,7 +13,7 @@ use crate::effects;
 use crate::error::Result;
 use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{history, limits, space, version_limits};
+use crate::{history, received_limits, version_limits};
 
 /// What of the list is stored: properties that this version knows and that can be set.
 pub fn usable(list: &NvList, without: &BTreeSet<String>) -> Vec<(String, StoredProperty)> {
@@ -25,11 +25,7 @@ pub fn usable(list: &NvList, without: &BTreeSet<String>) -> Vec<(String, StoredP
             Value::String(text) => StoredProperty::Text(text.clone()),
             _ => continue,
         };
-        if known
-            && (can_be_masked(name) || !without.contains(name))
-            && !space::is_limit(name)
-            && !limits::is_count(name)
-        {
+        if known && (can_be_masked(name) || !without.contains(name)) && !received_limits::is_limit(name) {
             usable.push((name.to_owned(), stored));
         }
     }
@@ -58,6 +54,7 @@ async fn store(
     let before: Vec<String> = dataset.dir.properties.read().keys().cloned().collect();
     for key in &before {
         let is_gone = |name: &str| !list.iter().any(|(other, _)| other == name);
+        let is_gone = |name: &str| !received_limits::is_limit(name) && is_gone(name);
         if key.strip_suffix(RECEIVED).is_some_and(is_gone) {
             dataset.dir.set_property(&dsl.mos, tx, key, None).await?;
         }
@@ -104,10 +101,22 @@ impl DslPool {
         name: &str,
         before: BTreeMap<String, StoredProperty>,
     ) -> Result<()> {
-        let wanted = name.to_owned();
+        let (wanted, named) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| dsl.find(&wanted);
         let set = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
             let now = dataset.dir.properties.read().clone();
+            let limit = |key: &str| {
+                key.strip_suffix(RECEIVED).filter(|name| received_limits::is_limit(name)).map(str::to_owned)
+            };
+            for (key, was) in now.keys().chain(before.keys()).filter_map(|key| Some((limit(key)?, before.get(key)))) {
+                let was = match was {
+                    Some(StoredProperty::Number(number)) => Some(*number),
+                    _ => None,
+                };
+                if dataset.dir.received(&key) != was.map(StoredProperty::Number) {
+                    received_limits::set(&dsl, &tx, (&named, &dataset), &key, was).await?;
+                }
+            }
             for key in now.keys().filter(|key| is_received_key(key) && !before.contains_key(*key)) {
                 dataset.dir.set_property(&dsl.mos, &tx, key, None).await?;
             }

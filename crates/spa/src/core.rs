@@ -141,6 +141,7 @@ impl Core {
         let known: BTreeSet<u64> = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
         assert!(devices.leaves.keys().all(|guid| known.contains(guid)), "a device is open that is none of the pool's");
         let opened = stored.uberblock.txg;
+        let rebuilds = Rebuilds::after(stored.rebuilds, &stored.scan.phys);
         Arc::new(Self {
             environment,
             dsl,
@@ -166,7 +167,7 @@ impl Core {
             spares: stored.spares,
             limits: Mutex::new(stored.limits),
             works: Works::new(stored.works, opened),
-            rebuilds: Rebuilds::new(stored.rebuilds),
+            rebuilds,
             changing: tokio::sync::Mutex::default(),
         })
     }

@@ -547,12 +547,14 @@ fn old_ones(core: &Core) -> Vec<Guid> {
     core.config.read().vdev_tree.walk(&mut |vdev| {
         if vdev.kind == "replacing"
             && let [first @ .., last] = vdev.children.as_slice()
-            && place(last).is_some_and(|new| new.leaf.is_complete())
+            && place(last).is_some_and(|new| new.leaf.is_complete() && !core.rebuilds.is_unverified(new.top.id()))
         {
             let leaving = first.iter().filter_map(place).filter(|old| old.top.can_do_without(&old.leaf));
             old.extend(leaving.map(|old| old.config.guid));
         }
-        old.extend(free_spares(vdev, &place).into_iter().map(|spare| spare.config.guid));
+        let free = free_spares(vdev, &place).into_iter();
+        let free = free.filter(|spare| !core.rebuilds.is_unverified(spare.top.id()));
+        old.extend(free.map(|spare| spare.config.guid));
     });
     old
 }

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use platter_api::report::{RebuildPhase, RebuildReport};
-use platter_ondisk::Guid;
+use platter_ondisk::dsl::{ScanPhys, scan_func, scan_state};
 use platter_ondisk::rebuild::{RebuildPhys, RebuildState};
+use platter_ondisk::{Guid, Txg};
 use platter_vdev::Opening;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -101,7 +102,8 @@ pub struct Rebuilds {
     pub changed: Arc<Notify>,
     /// Set while the pool is being left: nothing is begun any more, and what was begun ends.
     pub leaving: AtomicBool,
-    /// Whether what was reconstructed has still to be verified by a scrub.
+    /// Whether what was reconstructed has still to be verified by a scrub, until that has seen everything. What was
+    /// replaced stays that long.
     pub unverified: AtomicBool,
     /// Devices that were further behind than a power cut explains when the pool was opened: they may not have what
     /// they were given.
@@ -115,6 +117,27 @@ impl Rebuilds {
     pub fn new(known: BTreeMap<u64, RebuildPhys>) -> Self {
         let known = known.into_iter().map(|(top, phys)| (top, Rebuild::stored(phys))).collect();
         Self { known: Mutex::new(known), ..Self::default() }
+    }
+
+    /// As [`new`](Self::new), of a pool whose last scan was `scan`: the scrub that has to follow a reconstruction may
+    /// not have begun, or not have come to its end.
+    pub fn after(known: BTreeMap<u64, RebuildPhys>, scan: &ScanPhys) -> Self {
+        let rebuilds = Self::new(known);
+        let known = rebuilds.known.lock();
+        let complete = known.values().filter(|rebuild| rebuild.phys.state == RebuildState::Complete);
+        let end = complete.map(|rebuild| rebuild.phys.end_time).max();
+        drop(known);
+        let is_scrub = scan.func == scan_func::SCRUB && scan.min_txg == Txg(0);
+        let has_ended = matches!(scan.state, scan_state::FINISHED | scan_state::CANCELED);
+        let is_verified = |end: u64| is_scrub && has_ended && scan.start_time >= end;
+        rebuilds.unverified.store(end.is_some_and(|end| !is_verified(end)), Ordering::Release);
+        rebuilds
+    }
+
+    /// Whether top-level vdev `top` was reconstructed, and no scrub has verified that yet.
+    pub fn is_unverified(&self, top: u64) -> bool {
+        let is_complete = |rebuild: &Rebuild| rebuild.phys.state == RebuildState::Complete;
+        self.unverified.load(Ordering::Acquire) && self.known.lock().get(&top).is_some_and(is_complete)
     }
 
     /// Whether any is to go on.

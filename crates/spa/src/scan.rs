@@ -131,7 +131,12 @@ pub fn resume(core: &Arc<Core>) {
         if !(unfinished && scrub.place != ScanPlace::default() && proves_enough) {
             begin_resilver(core, &mut scrub);
         }
-    } else if !unfinished || scrub.running {
+    } else if scrub.running {
+        return;
+    } else if core.rebuilds.unverified.load(Ordering::Acquire) && scrub.phys.state != scan_state::SCANNING {
+        // The pool was left before the scrub began that has to follow a sequential reconstruction.
+        begin_scrub(core, &mut scrub);
+    } else if !unfinished {
         return;
     }
     scrub.running = true;
@@ -175,7 +180,6 @@ fn begin_resilver(core: &Core, scrub: &mut ScanState) {
 
 /// Begins a scrub of what was sequentially reconstructed.
 fn begin_scrub(core: &Core, scrub: &mut ScanState) {
-    core.rebuilds.unverified.store(false, Ordering::Release);
     begin(core, scrub, scan_func::SCRUB, Txg(0));
     core.event("sysevent.fs.zfs.scrub_start", Vec::new());
 }
@@ -194,7 +198,9 @@ pub fn begin_verifying(core: &Arc<Core>) -> bool {
     let is_unverified = core.rebuilds.unverified.load(Ordering::Acquire);
     let is_left = core.rebuilds.leaving.load(Ordering::Acquire);
     let mut scrub = core.scan.lock();
-    if is_left || !is_unverified || core.rebuilds.is_active() || scrub.running || dtl::needs_resilver(core) {
+    // One that was paused verifies it, too, when it goes on.
+    let is_under_way = scrub.running || scrub.phys.state == scan_state::SCANNING;
+    if is_left || !is_unverified || core.rebuilds.is_active() || is_under_way || dtl::needs_resilver(core) {
         return false;
     }
     begin_scrub(core, &mut scrub);
@@ -288,6 +294,8 @@ pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             return Err(none());
         }
         cancel_scrub(core, &mut scrub);
+        // Whoever stops it does without the proof.
+        core.rebuilds.unverified.store(false, Ordering::Release);
     }
     persist(core).await
 }
@@ -406,6 +414,7 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
     let name = if is_scrub { "scrub" } else { "resilver" };
     let found = std::mem::take(&mut *lost.lock());
     if is_scrub && saw_all {
+        core.rebuilds.unverified.store(false, Ordering::Release);
         *core.damaged.lock() = found;
     } else {
         core.damaged.lock().extend(found);

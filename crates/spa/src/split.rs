@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use platter_api::names;
 use platter_api::splits::{SplitOff, SplitRequest};
@@ -70,11 +71,18 @@ impl Pool {
         }
         // What they write of their own accord must be over before anybody else writes there.
         free_commands::halt(core).await;
+        // Log space maps name separate logs, which the new pool does not have: none may be left of them.
+        core.flush_logs.store(!logs.is_empty(), Ordering::Release);
         let closed = async {
             self.sync().await?;
+            if !logs.is_empty() {
+                self.force_group().await?;
+                self.force_group().await?;
+            }
             close(core, name.to_owned(), leaving).await
         };
         let closed = closed.await;
+        core.flush_logs.store(false, Ordering::Release);
         free_commands::stay(core);
         free_commands::resume(core);
         closed

@@ -13,6 +13,7 @@ use platter_api::snapshots::HoldSnapshot;
 use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream};
 use platter_dsl::receive::{Failed, Received};
 use platter_dsl::receive_begin::{Begun, ReceiveRequest};
+use platter_dsl::received_limits::Which;
 use platter_dsl::resume_state::RECEIVING;
 use platter_dsl::stream_ends::StreamSource;
 use platter_dsl::stream_records::{Records, read_begin, read_next};
@@ -51,6 +52,23 @@ fn received_name(call: &ReceiveStream, top: &str, sent_as: &str) -> Result<Strin
         ReceivedName::Own if target.contains('@') => target.clone(),
         ReceivedName::Own => format!("{target}{below}@{own}"),
     })
+}
+
+/// Gives a target the limits that came with its stream; what does not fit is told.
+async fn set_limits(
+    dsl: &Arc<DslPool>,
+    target: &str,
+    (properties, without): (&NvList, &BTreeSet<String>),
+    which: Which,
+    problems: &mut Vec<String>,
+) {
+    match dsl.set_received_limits(target, properties, without, which).await {
+        Ok(refused) => {
+            let told = |(limit, why)| format!("cannot receive {limit} property on {target}: {why}");
+            problems.extend(refused.into_iter().map(told));
+        }
+        Err(error) => problems.push(format!("cannot receive limits on {target}: {error}")),
+    }
 }
 
 /// Reads the rest of a stream and leaves it.
@@ -407,6 +425,7 @@ impl Daemon {
         let (pool, dsl) = self.streaming(target)?;
         let begun = self.begin_receive(&dsl, request, asker).await?;
         let before = dsl.received_properties(target).ok().filter(|_| properties.is_some() && !begun.is_new);
+        let mut limits = None;
         if let Some(properties) = properties {
             let mut without: BTreeSet<String> = call.without.iter().cloned().collect();
             without.extend(call.properties.keys().cloned());
@@ -417,6 +436,8 @@ impl Daemon {
             if let Err(error) = dsl.set_received(target, properties, &without).await {
                 problems.push(format!("cannot receive properties on {target}: {error}"));
             }
+            set_limits(&dsl, target, (properties, &without), Which::Loosened, problems).await;
+            limits = Some((properties, without));
         }
         let taken = dsl.take_stream(request, &begun, parser, source).await;
         let _lock = self.locks.of(pool_of(target)).await;
@@ -431,6 +452,9 @@ impl Daemon {
             problems.push(format!("cannot restore properties of {target}: {error}"));
         }
         let received = received.map_err(|failed| not_received(what, failed))?;
+        if let Some((properties, without)) = &limits {
+            set_limits(&dsl, target, (properties, without), Which::All, problems).await;
+        }
         self.log(&pool, &call.command).await;
         if received.is_new {
             dsl.close_filesystem(target).await.map_err(|error| failed(what, error))?;

@@ -326,3 +326,60 @@ fn what_a_device_does_not_take_is_not_taken_for_done() {
     lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
     drop_and_judge(&lab, faulty, &[0], &tree);
 }
+
+// What was replaced left at once, and with it the only good copy of what the other side had rotten.
+#[test]
+fn what_was_replaced_stays_until_all_is_verified() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 256);
+    let mount = lab.create("-O compression=off", "tank", "mirror d0 d1");
+    let tree = fill(&mount);
+    lab.zpool("sync tank").ok();
+    // From here on d0 has nothing right any more, and nobody knows.
+    damage::overwrite_data_area(&lab.disk(0), 5);
+    lab.zpool("replace -s tank d1 d2").ok();
+    let start = Instant::now();
+    while lab.zpool("scrub -p tank").code != 0 {
+        let scan = rebuild(&lab);
+        assert!(start.elapsed() < LIMIT, "no scrub began: {scan}");
+        std::thread::sleep(Duration::from_millis(5));
+        if lab.zpool("status tank").ok().stdout.contains("scrub repaired") {
+            break;
+        }
+    }
+    let status = lab.zpool("status tank").ok().stdout;
+    if status.contains("scrub paused") {
+        for _ in 0..3 {
+            lab.zpool("sync tank").ok();
+        }
+        assert!(lab.zpool("status tank").ok().stdout.contains("replacing-"), "it left before it was verified");
+        // Also when the pool is left meanwhile.
+        lab.export("tank");
+        lab.import("", "tank");
+        assert!(lab.zpool("status tank").ok().stdout.contains("replacing-"), "it left before it was verified");
+        lab.zpool("scrub tank").ok();
+    }
+    lab.zpool("wait -t replace,scrub tank").ok();
+    let status = lab.zpool("status -v tank").ok().stdout;
+    assert!(status.contains("No known data errors") && !status.contains("replacing-"), "{status}");
+    tree.assert_same(&Tree::of(&mount), "of two sides of which one was bad");
+    lab.zpool("clear tank").ok();
+    assert_same_without(&lab, &[0, 1], &tree);
+}
+
+// The scrub that has to follow was forgotten when the pool was left before it began.
+#[test]
+fn the_scrub_follows_after_an_import_too() {
+    let Some(lab) = Lab::open() else { return };
+    let (faulty, _, tree) = slow(&lab, 2);
+    attach(&lab, &faulty, 0, 1);
+    lab.zpool("wait -t resilver tank").ok();
+    // As if it had never begun: it is stopped in the middle, which the pool would remember.
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    lab.zpool("wait -t scrub tank").ok();
+    let status = lab.zpool("status tank").ok().stdout;
+    assert!(status.contains("scrub repaired 0B"), "{status}");
+    faulty.set(1, Faults::NONE);
+    assert_same_without(&lab, &[0], &tree);
+}

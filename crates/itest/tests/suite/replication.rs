@@ -6,6 +6,8 @@ use std::fs;
 use platter_itest::binary::platter as binary;
 use platter_itest::{Lab, Run, Tree, data, zdb};
 
+use crate::send_receive::{receive, sent};
+
 /// `zfs SEND | zfs RECEIVE`.
 fn pass(lab: &Lab, send: &str, receive: &str) -> Run {
     let zfs = format!("{} zfs", binary().display());
@@ -128,4 +130,64 @@ fn a_target_without_anything_in_common_keeps_what_it_has() {
     assert_eq!(names(&lab, "copy"), before);
     pass(&lab, "-R -i @1 tank/a@2", "-n -F copy/a");
     assert_eq!(names(&lab, "copy"), before);
+}
+
+/// What `zfs get` says of `property`, and where the value comes from.
+#[track_caller]
+fn with_source(lab: &Lab, property: &str, name: &str) -> (String, String) {
+    let said = lab.zfs(&format!("get -Hp -o value,source {property} {name}")).ok().stdout;
+    let (value, source) = said.trim().split_once('\t').expect("two columns");
+    (value.to_owned(), source.to_owned())
+}
+
+// They were left out of what was received.
+#[test]
+fn quotas_and_reservations_come_with_a_stream() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 1024);
+    for (pool, disk) in [("tank", "d0"), ("pond", "d1")] {
+        lab.create("-O atime=off", pool, disk);
+    }
+    let mount = lab.create_fs("-o quota=30M -o refquota=20M -o reservation=5M -o snapshot_limit=9", "tank/fs");
+    fs::write(mount.join("file"), data::random(1, 4 << 20)).unwrap();
+    lab.zfs("snapshot tank/fs@a").ok();
+    receive(&lab, "pond/fs", &sent(&lab, "-p tank/fs@a", "full")).ok();
+    let got = |value: u64| (value.to_string(), "received".to_owned());
+    for (limit, value) in [("quota", 30 << 20), ("refquota", 20 << 20), ("reservation", 5 << 20), ("snapshot_limit", 9)]
+    {
+        assert_eq!(with_source(&lab, limit, "pond/fs"), got(value), "{limit}");
+    }
+    assert_eq!(with_source(&lab, "usedbyrefreservation", "pond/fs").0, "0");
+    fs::write(lab.mnt("pond/fs").join("more"), data::random(2, 20_000_000)).expect_err("over the refquota");
+    fs::remove_file(lab.mnt("pond/fs").join("more")).unwrap();
+
+    // More than the old quota allows comes with a larger one; what is set here counts more than what comes.
+    lab.zfs("set quota=120M refquota=none tank/fs").ok();
+    lab.zfs("set reservation=7M pond/fs").ok();
+    lab.zfs("set snapshot_limit=none tank/fs").ok();
+    lab.zfs("set reservation=6M tank/fs").ok();
+    fs::write(mount.join("file"), data::random(3, 50 << 20)).unwrap();
+    lab.zfs("snapshot tank/fs@b").ok();
+    receive(&lab, "-F pond/fs", &sent(&lab, "-p -i @a tank/fs@b", "more")).ok();
+    assert_eq!(with_source(&lab, "quota", "pond/fs"), got(120 << 20));
+    assert_eq!(with_source(&lab, "refquota", "pond/fs"), ("0".to_owned(), "received".to_owned()));
+    assert_eq!(with_source(&lab, "reservation", "pond/fs"), ((7 << 20).to_string(), "local".to_owned()));
+    lab.zfs("inherit -S reservation pond/fs").ok();
+    assert_eq!(with_source(&lab, "reservation", "pond/fs"), got(6 << 20));
+    Tree::of(&mount).assert_same(&Tree::of(&lab.mnt("pond/fs")), "received past the old quota");
+
+    // What cannot be had here is said, and the rest is there.
+    lab.zfs("set quota=none reservation=300M tank/fs").ok();
+    lab.zfs("create -o reservation=600M pond/full").ok();
+    receive(&lab, "pond/again", &sent(&lab, "-p tank/fs@b", "again"))
+        .says("cannot receive reservation property on pond/again: size is greater than available space");
+    assert_eq!(with_source(&lab, "reservation", "pond/again").0, "0");
+    receive(&lab, "-x quota -o refquota=90M pond/third", &sent(&lab, "-p tank/fs@a", "third"));
+    assert_eq!(with_source(&lab, "refquota", "pond/third"), ((90 << 20).to_string(), "local".to_owned()));
+
+    lab.export("pond");
+    zdb::assert_clean(&lab.dev(), "pond");
+    lab.import("", "pond");
+    assert_eq!(with_source(&lab, "quota", "pond/fs"), got(120 << 20), "after an import");
+    fs::write(lab.mnt("pond/fs").join("more"), data::random(2, 90 << 20)).expect_err("over the quota");
 }

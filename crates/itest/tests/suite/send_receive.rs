@@ -413,6 +413,57 @@ fn properties_asked_for_at_a_receive_have_their_effects() {
     }
 }
 
+// What was received took the log of the snapshot's head for its own: the log was freed twice, and the next crash left a
+// pool that could not be imported.
+#[test]
+fn what_is_received_has_no_log_of_others() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("-O atime=off", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    let stable = |name: &str, seed| {
+        let path = mount.join(name);
+        fs::write(&path, data::random(seed, 20_000)).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+    };
+    // A replay sets times anew.
+    let files = || {
+        let all = fs::read_dir(&mount).unwrap().map(|entry| entry.unwrap().path());
+        all.map(|path| (path.clone(), fs::read(path).unwrap())).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    stable("first", 1);
+    lab.zfs("snapshot tank/fs@a").ok();
+    receive(&lab, "tank/copy", &sent(&lab, "tank/fs@a", "full")).ok();
+    fs::write(lab.mnt("tank/copy").join("more"), data::random(2, 50_000)).unwrap();
+    lab.zfs("snapshot tank/copy@b").ok();
+    let more = sent(&lab, "-i @a tank/copy@b", "more");
+    lab.zfs("clone tank/fs@a tank/clone").ok();
+    // A clone of the snapshot, and one that takes its head's place.
+    receive(&lab, "-o origin=tank/fs@a tank/new", &more).ok();
+    for number in 0..5 {
+        stable(&format!("later {number}"), 10 + number);
+    }
+    let before = files();
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    assert!(before == files(), "something is lost after a crash");
+    lab.zpool("scrub -w tank").ok();
+
+    stable("much later", 30);
+    lab.zfs("snapshot tank/fs@c").ok();
+    receive(&lab, "-F tank/fs", &more).ok();
+    Tree::of(&lab.mnt("tank/copy")).assert_same(&Tree::of(&mount), "received over it");
+    stable("and on", 31);
+    let before = files();
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    assert!(before == files(), "something is lost after another crash");
+    lab.zfs("destroy -R tank/fs").ok();
+    lab.zpool("wait -t free tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 #[test]
 fn bookmarks_stand_for_snapshots_that_are_gone() {
     let Some(lab) = Lab::open() else { return };
