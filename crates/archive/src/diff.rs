@@ -3,24 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use platter_ondisk::znode::device_for_users;
 use platter_stream::ObjectId;
 use platter_stream::attributes::FileAttributes;
 
-use crate::error::{Result, unreadable};
-use crate::tree::Tree;
+use crate::error::{ArchiveError, Result, other, unreadable};
+use crate::tree::{Part, Tree};
 
 // Linux's numbers.
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
 const S_IFREG: u32 = 0o100_000;
 const S_IFLNK: u32 = 0o120_000;
+const S_IFBLK: u32 = 0o060_000;
+const S_IFCHR: u32 = 0o020_000;
 /// In the topmost directory of a file system, and in no stream.
 const CONTROL: &[u8] = b".zfs";
+/// Bytes that are looked at together.
+const AT_ONCE: u64 = 1 << 20;
 
 /// Where they differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +93,11 @@ pub fn diff(path: &Path, with: &Path, tell: &mut dyn FnMut(Difference)) -> Resul
     let mut seen = BTreeSet::from([root]);
     while let Some(pair) = pairs.pop() {
         let below = comparison.pair(&pair)?;
-        pairs.extend(below.into_iter().rev().filter(|below| !below.is_directory || seen.insert(below.object)));
+        if let Some(twice) = below.iter().find(|below| below.is_directory && !seen.insert(below.object)) {
+            let text = format!("directory '{}' is in it twice", String::from_utf8_lossy(&twice.path));
+            return Err(other(path, text));
+        }
+        pairs.extend(below.into_iter().rev());
     }
     Ok(())
 }
@@ -104,6 +113,10 @@ impl Comparison<'_> {
             how = vec!["kind"];
         } else if kind == S_IFREG && (theirs.size != own.size() || !self.same_contents(pair, theirs.size)?) {
             how.push("contents");
+        } else if matches!(kind, S_IFBLK | S_IFCHR) {
+            if u64::from(device_for_users(theirs.device)) != own.rdev() {
+                how.push("device");
+            }
         } else if kind == S_IFLNK {
             let target = fs::read_link(&pair.at).map_err(unreadable(&pair.at))?;
             if theirs.target.as_deref() != Some(target.as_os_str().as_bytes()) {
@@ -147,17 +160,58 @@ impl Comparison<'_> {
 
     fn same_contents(&self, pair: &Pair, size: u64) -> Result<bool> {
         let mut file = File::open(&pair.at).map_err(unreadable(&pair.at))?;
-        let (mut own, mut same) = (Vec::new(), true);
-        self.tree.read(&self.tree.one_file(pair.object)?, 0, size, |part| {
+        let (mut own, mut same, mut at) = (Vec::new(), true, 0);
+        self.tree.parts(&self.tree.one_file(pair.object)?, 0, size, |part| {
+            let length = match part {
+                Part::Bytes(bytes) => bytes.len() as u64,
+                Part::Zeros(count) => count,
+            };
             if same {
-                own.resize(part.len(), 0);
-                let read = read_full(&mut file, &mut own).map_err(unreadable(&pair.at))?;
-                same = own[..read] == *part;
+                let compared = match part {
+                    Part::Bytes(bytes) => has_bytes(&mut file, &mut own, at, bytes),
+                    Part::Zeros(count) => has_zeros(&mut file, &mut own, at, count),
+                };
+                same = compared.map_err(unreadable(&pair.at))?;
             }
-            Ok(())
+            at += length;
+            Ok::<(), ArchiveError>(())
         })?;
         Ok(same)
     }
+}
+
+/// Whether `bytes` are at offset `at`; `own` is for what is read.
+fn has_bytes(file: &mut File, own: &mut Vec<u8>, at: u64, bytes: &[u8]) -> std::io::Result<bool> {
+    file.seek(SeekFrom::Start(at))?;
+    own.resize(bytes.len(), 0);
+    let read = read_full(file, own)?;
+    Ok(own[..read] == *bytes)
+}
+
+/// Whether `count` zeros are at offset `at`. Holes are passed over: reading a terabyte of nothing takes an hour.
+fn has_zeros(file: &mut File, own: &mut Vec<u8>, mut at: u64, count: u64) -> std::io::Result<bool> {
+    let end = at + count;
+    if file.metadata()?.len() < end {
+        return Ok(false);
+    }
+    while at < end {
+        at = match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // Nothing but holes comes.
+            Err(rustix::io::Errno::NXIO) => return Ok(true),
+            // A file system that knows of no holes.
+            Err(_) => at,
+        };
+        let length = AT_ONCE.min(end.saturating_sub(at)) as usize;
+        file.seek(SeekFrom::Start(at))?;
+        own.resize(length, 0);
+        let read = read_full(file, own)?;
+        if read < length || own.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += length as u64;
+    }
+    Ok(true)
 }
 
 /// Reads until `bytes` are full or the file ends; how many there are.

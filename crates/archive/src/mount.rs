@@ -87,6 +87,7 @@ impl StillTree for Shown {
     }
 
     fn attributes(&self, number: u64) -> io::Result<FileAttr> {
+        self.tree.check_unchanged().map_err(failed)?;
         let found = self.tree.attributes(ObjectId(number)).map_err(failed)?;
         Ok(attr(number, &found))
     }
@@ -101,6 +102,7 @@ impl StillTree for Shown {
             EntryKind::File => REGULAR,
             EntryKind::Other => 0,
         };
+        self.tree.check_unchanged().map_err(failed)?;
         let read = self.tree.entries(ObjectId(number)).map_err(failed)?;
         let shown = read.into_iter().map(|entry| StillEntry {
             mode: mode(entry.kind),
@@ -141,6 +143,7 @@ impl StillTree for Shown {
 
     fn read(&self, number: u64, offset: u64, size: u32) -> io::Result<Vec<u8>> {
         let (file, length) = self.opened(number)?;
+        self.tree.check_unchanged().map_err(failed)?;
         let until = offset.saturating_add(size.into()).min(length);
         let mut bytes = Vec::new();
         if offset < until {

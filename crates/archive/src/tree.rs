@@ -2,7 +2,7 @@
 //! read again there.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use platter_stream::attributes::{AttributeTables, FileAttributes};
@@ -11,7 +11,7 @@ use platter_stream::one_file::{Files, OneFile, Piece};
 use platter_stream::{ObjectId, ObjectRecord, ObjectType, Parser, RECORD_SIZE, Record};
 
 use crate::error::{ArchiveError, Result, other, senseless, unreadable};
-use crate::reader::full;
+use crate::reader::{Stream, full};
 
 // Linux's numbers.
 const S_IFMT: u32 = 0o170_000;
@@ -30,10 +30,26 @@ pub enum Part<'a> {
     Bytes(&'a [u8]),
 }
 
+/// What tells whether somebody has changed a file since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &File) -> std::io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self { size: found.size(), modified: (found.mtime(), found.mtime_nsec()) })
+    }
+}
+
 /// A stream of which it is known where its directories and files are.
 pub struct Tree {
     path: PathBuf,
     file: File,
+    /// What the file was when its checksums were looked at.
+    kept: Version,
     directories: Directories,
     files: Files,
     tables: AttributeTables,
@@ -49,9 +65,16 @@ impl Tree {
             let noted = directories.note(&record, at).and_then(|()| files.note(&record, at - RECORD_SIZE as u64));
             noted.map_err(senseless(path))?;
         }
+        let Stream { reader, parser, .. } = stream;
+        if let Ok(Some(_)) = reader.stream() {
+            // All that was asked of the first would be told as if it were of all.
+            let text = "it has more than one stream (zfs send -R or -I), and files are found in one alone";
+            return Err(other(path, text));
+        }
         let file = File::open(path).map_err(unreadable(path))?;
+        let kept = Version::of(&file).map_err(unreadable(path))?;
         let tables = AttributeTables::default();
-        let mut tree = Self { path: path.to_owned(), file, directories, files, tables, parser: stream.parser };
+        let mut tree = Self { path: path.to_owned(), file, kept, directories, files, tables, parser };
         let blocks = |object_type| -> Result<Vec<Vec<u8>>> {
             tree.directories.blocks_of_type(object_type).iter().map(|place| tree.block(place)).collect()
         };
@@ -107,6 +130,17 @@ impl Tree {
             at = (found.object, found.kind);
         }
         Ok(at)
+    }
+
+    /// Fails when the file is another one than it was: what is read now has no checksum that was looked at.
+    ///
+    /// # Errors
+    /// It was changed, or cannot be asked.
+    pub fn check_unchanged(&self) -> Result<()> {
+        match Version::of(&self.file).map_err(unreadable(&self.path))? == self.kept {
+            true => Ok(()),
+            false => Err(other(&self.path, "it was changed meanwhile: mount it again")),
+        }
     }
 
     /// Whether it comes from a machine of the other byte order.

@@ -33,9 +33,6 @@ use crate::{deleted_clones, empty_bpobj, freeing, zapify};
 
 /// The feature that a pool needs for them.
 pub const FEATURE: Feature = Feature::Livelist;
-/// A clone that shares no more than this with its origin, in hundredths of what it references, is destroyed as fast by
-/// a walk (`zfs_livelist_min_percent_shared`).
-const SHARED_MIN: u64 = 75;
 
 /// A clone's livelist, while it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,18 +186,18 @@ async fn bring_up_to_date(
         empty_bpobj::give_back(&access, tx, own).await?;
     }
     condense(dsl, tx, list.object).await?;
-    match is_worth_it(dataset) {
+    match is_worth_it(dsl, dataset) {
         true => Ok(()),
         false => give_up(dsl, tx, dataset).await,
     }
 }
 
 /// Whether the clone still shares enough with its origin (`dsl_livelist_should_disable`).
-fn is_worth_it(dataset: &Dataset) -> bool {
+fn is_worth_it(dsl: &DslPool, dataset: &Dataset) -> bool {
     let own = dataset.dir.phys.lock().used_breakdown.head;
     let referenced = dataset.phys.lock().referenced_bytes;
     let shared = u128::from(referenced.saturating_sub(own));
-    referenced == 0 || shared * 100 / u128::from(referenced) > u128::from(SHARED_MIN)
+    referenced == 0 || shared * 100 / u128::from(referenced) > u128::from(dsl.surroundings.livelist_shared)
 }
 
 /// Makes one list of two neighbours that together have few births without a death, so that a livelist does not grow

@@ -56,6 +56,9 @@ pub struct Surroundings {
     pub frees_per_group: u64,
     /// A clone's list of births goes on in a new one after so many (`zfs_livelist_max_entries`).
     pub livelist_births: u64,
+    /// A clone's livelist is given up when it shares no more than this with its origin, in hundredths of what it
+    /// references (`zfs_livelist_min_percent_shared`).
+    pub livelist_shared: u64,
 }
 
 /// What a pool is opened with, from the floor below and from its MOS.

@@ -152,6 +152,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_h
         // Few, so that much of what is destroyed takes several groups.
         frees_per_group: 5,
         livelist_births: 8,
+        livelist_shared: 0,
         txg_timeout_seconds: 5,
         // Small, so that pools of a few megabytes have something to give up, in several pieces.
         trim: TrimLimits { extent_bytes_max: 1 << 20, extent_bytes_min: 4 << 10, txg_batch: 2 },

@@ -78,6 +78,9 @@ pub struct Environment {
     pub frees_per_group: u64,
     /// A clone's list of births goes on in a new one after so many (`zfs_livelist_max_entries`).
     pub livelist_births: u64,
+    /// A clone's livelist is given up when it shares no more than this with its origin, in hundredths of what it
+    /// references (`zfs_livelist_min_percent_shared`).
+    pub livelist_shared: u64,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
     /// How devices are told what is free.
@@ -105,6 +108,8 @@ impl Environment {
     pub const FREES_PER_GROUP: u64 = 100_000;
     /// OpenZFS's `livelist_births`: what lives on one list fits into memory.
     pub const LIVELIST_BIRTHS: u64 = 500_000;
+    /// OpenZFS's `livelist_shared`: what shares less is destroyed as fast by a walk.
+    pub const LIVELIST_SHARED: u64 = 75;
 
     /// This host's id as of now.
     pub fn hostid(&self) -> u64 {
@@ -134,6 +139,7 @@ impl Environment {
             hostname: self.hostname.clone(),
             frees_per_group: self.frees_per_group,
             livelist_births: self.livelist_births,
+            livelist_shared: self.livelist_shared,
         }
     }
 }

@@ -367,19 +367,38 @@ fn what_was_replaced_stays_until_all_is_verified() {
     assert_same_without(&lab, &[0, 1], &tree);
 }
 
-// The scrub that has to follow was forgotten when the pool was left before it began.
+// The scrub that has to follow was forgotten when the pool was left before it began: a resilver comes first.
 #[test]
 fn the_scrub_follows_after_an_import_too() {
     let Some(lab) = Lab::open() else { return };
-    let (faulty, _, tree) = slow(&lab, 2);
+    lab.disks(4, 128);
+    let faulty = FaultyDisks::over(&lab, 4);
+    let disk = |number| faulty.disk(number).display().to_string();
+    let mount = lab.create("", "tank", &disk(0));
+    fill(&mount);
+    lab.zpool(&format!("add -f tank mirror {} {}", disk(2), disk(3))).ok();
+    lab.zpool(&format!("offline tank {}", disk(3))).ok();
+    for number in 10..20 {
+        fs::write(mount.join(format!("file-{number}")), data::random(number, 4_000_000)).expect("a file");
+    }
+    let tree = Tree::of(&mount);
+    lab.zpool("sync tank").ok();
+    [1, 3].into_iter().for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(20), ..Faults::NONE }));
     attach(&lab, &faulty, 0, 1);
-    lab.zpool("wait -t resilver tank").ok();
-    // As if it had never begun: it is stopped in the middle, which the pool would remember.
-    lab.kill_daemon(true);
-    lab.revive("tank");
-    lab.zpool("wait -t scrub tank").ok();
-    let status = lab.zpool("status tank").ok().stdout;
-    assert!(status.contains("scrub repaired 0B"), "{status}");
-    faulty.set(1, Faults::NONE);
-    assert_same_without(&lab, &[0], &tree);
+    lab.zpool(&format!("online tank {}", disk(3))).ok();
+    let start = Instant::now();
+    while rebuild(&lab)["state"] == "ACTIVE" {
+        assert!(start.elapsed() < LIMIT, "it does not end: {}", lab.zpool("status tank"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    lab.export("tank");
+    faulty.set_all(Faults::NONE);
+    lab.import("", "tank");
+    lab.zpool("wait -t resilver,scrub tank").ok();
+    let start = Instant::now();
+    while !lab.zpool("status tank").ok().stdout.contains("scrub repaired 0B") {
+        assert!(start.elapsed() < LIMIT, "no scrub follows: {}", lab.zpool("status tank"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_same_without(&lab, &[0, 2], &tree);
 }

@@ -1,7 +1,7 @@
 //! Files in a stream that nobody received: shown in a directory, and compared with one.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -103,6 +103,11 @@ fn what_differs_from_a_stream_is_told() {
     fs::create_dir(mount.join("folder")).unwrap();
     fs::write(mount.join("folder/in\nside"), "x").unwrap();
     symlink("same", mount.join("link")).unwrap();
+    sh(&lab, &format!("mknod '{}' b 7 5", mount.join("node").display())).ok();
+    // Of a terabyte of nothing not every byte is looked at.
+    let sparse = fs::File::create(mount.join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    sparse.write_all_at(b"some", 1 << 39).unwrap();
     lab.zfs("snapshot tank/fs@a").ok();
     let stream = sent(&lab, "tank/fs@a", "stream");
     let file = stream.to_str().unwrap();
@@ -119,6 +124,17 @@ fn what_differs_from_a_stream_is_told() {
         fs::File::options().write(true).open(copy.join(name)).unwrap().set_modified(time).unwrap();
     };
     changed("contents");
+    let time = fs::metadata(copy.join("node")).unwrap().modified().unwrap();
+    sh(
+        &lab,
+        &format!(
+            "rm '{0}' && mknod '{0}' b 8 0 && touch -d @{1}.{2:09} '{0}'",
+            copy.join("node").display(),
+            time.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(),
+            time.duration_since(std::time::UNIX_EPOCH).unwrap().subsec_nanos()
+        ),
+    )
+    .ok();
     fs::set_permissions(copy.join("mode"), Permissions::from_mode(0o600)).unwrap();
     fs::remove_file(copy.join("kind")).unwrap();
     fs::create_dir(copy.join("kind")).unwrap();
@@ -140,11 +156,14 @@ fn what_differs_from_a_stream_is_told() {
         "M\t/kind\t(kind)",
         "M\t/link\t(time, target)",
         "M\t/mode\t(mode)",
+        "M\t/node\t(device)",
     ];
     assert_eq!(lines, expected);
 
     // Against a data set as it is now, and what cannot be compared.
-    fs::remove_file(mount.join("gone")).unwrap();
+    for name in ["gone", "sparse"] {
+        fs::remove_file(mount.join(name)).unwrap();
+    }
     let run = lab.platter(["stream", "diff", file, "tank/fs"]);
     assert!(run.stdout.contains("-\t/gone\n"), "{}", run.stdout);
     lab.platter(["stream", "diff", file, "tank/none"]).refused().says("is no directory, and no file system");
@@ -152,4 +171,12 @@ fn what_differs_from_a_stream_is_told() {
     let at = lab.tmp().join("at");
     lab.platter(["stream", "mount", file, at.to_str().unwrap()]).refused();
     assert!(Tree::of(&mount).0.contains_key("same"));
+
+    // Of several streams in one file, nobody is told of the first as if it were all.
+    lab.zfs("snapshot tank/fs@b").ok();
+    let several = sent(&lab, "-R tank/fs@b", "several");
+    lab.platter(["stream", "ls", several.to_str().unwrap()]).refused().says("it has more than one stream");
+    lab.zfs("destroy tank/fs@a").ok();
+    let one = sent(&lab, "-R tank/fs@b", "one");
+    lab.platter(["stream", "ls", one.to_str().unwrap()]).ok();
 }
