@@ -17,7 +17,7 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
-use crate::livelist::{Livelist, Lives};
+use crate::lives::{Livelist, Lives};
 use crate::used_space::SpaceChange;
 use platter_api::block_properties;
 

@@ -26,7 +26,7 @@ use crate::mos_access::MosAccess;
 use crate::noted::Noted;
 use crate::snapshot::{self, Origin, SnapshotBonus};
 use crate::volume_server::Server;
-use crate::{deadlist, livelist};
+use crate::{deadlist, lives};
 use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -115,7 +115,7 @@ impl Dataset {
             // Figures of bookmarks are no reason to refuse a pool.
             Err(error) => tracing::warn!(dataset = %object, %error, "its bookmarks do not follow what is freed"),
         }
-        dataset.accounting.set_livelist(livelist::load(os, &dataset.dir).await?);
+        dataset.accounting.set_livelist(lives::load(os, &dataset.dir).await?);
         dataset.book_by_history();
         Ok(Arc::new(dataset))
     }

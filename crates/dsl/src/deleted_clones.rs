@@ -19,7 +19,7 @@ use platter_zio::may_fail;
 use crate::pool::DslPool;
 use crate::unreadable::Unreadable;
 use crate::used_space::SpaceChange;
-use crate::{deadlist, empty_bpobj, freeing, livelist, mos};
+use crate::{deadlist, empty_bpobj, freeing, lives, mos};
 
 /// The livelist `object` of a destroyed clone is the pool's, with blocks that take `space`. Within a task.
 ///
@@ -36,13 +36,17 @@ pub async fn add(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, space: SpaceChan
     freeing::book(dsl, tx, space).await
 }
 
-/// Puts what lives on one list on the list of frees. To be called when that is empty, within a sync.
+/// Puts what lives on one list on the list of frees, when that is empty. Within the first pass of a sync, before
+/// [`freeing::step`].
 ///
 /// # Errors
 /// Device errors, damage of more than one list.
 pub async fn step(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
-    let all = dsl.objects.lock().deleted_clones;
-    if !all.is_some() {
+    let (all, is_busy) = {
+        let objects = dsl.objects.lock();
+        (objects.deleted_clones, objects.frees.is_some())
+    };
+    if !all.is_some() || is_busy || !freeing::has_work(dsl) {
         return Ok(());
     }
     let clones = Zap::open(&dsl.mos, all).await?;
@@ -88,6 +92,7 @@ async fn take_list(
     (key, list): (Txg, ObjectId),
     live: &[BlkPtr],
 ) -> Result<()> {
+    assert!(!dsl.objects.lock().frees.is_some(), "one list at a time is gathered");
     let frees = freeing::list(dsl).await?;
     Bpobj::open(&dsl.mos, frees).await?.append(tx, live).await?;
     // The space is booked already.
@@ -98,7 +103,7 @@ async fn take_list(
 
 /// One livelist less; without any, the ZAP goes, too.
 async fn forget(dsl: &Arc<DslPool>, tx: &Tx, clones: &Zap, all: ObjectId) -> Result<()> {
-    dsl.features.adjust(tx, livelist::FEATURE, -1).await?;
+    dsl.features.adjust(tx, lives::FEATURE, -1).await?;
     dsl.dirty_config();
     match clones.ints().await?.is_empty() {
         true => end(dsl, tx, all).await,

@@ -167,7 +167,7 @@ impl Dir {
         parts.join("/")
     }
 
-    /// The number in force as property `name` of this directory itself, set here or with a stream; 0 when there is none.
+    /// The number in force as property `name` of this directory itself, set here or with a stream; 0 without one.
     pub fn local_number(&self, name: &str) -> u64 {
         match self.own_property(name) {
             Some((StoredProperty::Number(number), _)) => number,

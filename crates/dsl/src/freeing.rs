@@ -1,5 +1,5 @@
 //! Freeing in the background what was destroyed: object sets in the pool's bptree, and block pointers in its list of
-//! frees, which a destroyed snapshot leaves, and a clone's livelist (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
+//! frees, which a destroyed snapshot leaves, and a clone (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
 //!
 //! A group frees as much as `TIME` and the environment allow, and notes in the same group where the next one goes on:
 //! after a crash or an import freeing continues there, in OpenZFS too. Space that is still to be freed is booked on
@@ -32,10 +32,10 @@ use tokio::time::Instant;
 
 use crate::accounting;
 use crate::dir::{Dir, LEAK_DIR};
+use crate::mos;
 use crate::pool::DslPool;
 use crate::unreadable::{TRY_AGAIN, Unreadable};
 use crate::used_space::{SpaceChange, UsedKind};
-use crate::{deleted_clones, mos};
 
 /// The feature that a pool needs for it.
 pub const FEATURE: Feature = Feature::AsyncDestroy;
@@ -129,9 +129,6 @@ pub async fn step(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
     let budget = Budget { blocks: dsl.surroundings.frees_per_group, end: Some(Instant::now() + TIME) };
     assert!(budget.blocks > 0, "a list from which nothing may be taken would be taken for an empty one");
     let mut met = Met::default();
-    if !dsl.objects.lock().frees.is_some() {
-        deleted_clones::step(dsl, tx).await?;
-    }
     let (bptree, frees) = {
         let objects = dsl.objects.lock();
         (objects.bptree, objects.frees)

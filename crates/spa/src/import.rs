@@ -43,6 +43,7 @@ use crate::pool_events;
 use crate::rebuild_store;
 use crate::scan_store;
 use crate::space_maps::Words;
+use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
 use crate::{
     config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares, split_pairs,
     vdev_limits,
@@ -50,7 +51,7 @@ use crate::{
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
 use platter_dsl::error::{PoolError, Result};
-use platter_dsl::features::{self, Features};
+use platter_dsl::features::Features;
 use platter_dsl::mos_access::MosObjects;
 use platter_dsl::mos_properties::first_mos_properties;
 use platter_dsl::mos_properties::mos_properties;
@@ -482,80 +483,6 @@ fn note_logged(
     metaslab
         .note_found(Sectors(segment.offset).bytes(), Sectors(segment.run).bytes(), allocates, txg)
         .map_err(|error| error.to_string())
-}
-
-fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> Result<()> {
-    let active = features.active();
-    let unreadable: Vec<&str> =
-        active.iter().filter(|(g, read)| *read && !features::is_readable(g)).map(|(g, _)| &**g).collect();
-    if !unreadable.is_empty() {
-        return Err(PoolError::Unsupported(format!(
-            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
-            unreadable.join("\n\t")
-        )));
-    }
-    if read_only {
-        return Ok(());
-    }
-    let unwritable = unwritable_features(features);
-    let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
-                access the pool \
-                on a system that supports the\n\trequired feature(s), or recreate the pool from backup.";
-    if !unwritable.is_empty() {
-        return Err(PoolError::Unsupported(format!(
-            "unsupported feature(s)\nThis pool uses the following feature(s) that this version can read but not \
-             write:\n\t{}\n{hint}",
-            unwritable.join("\n\t")
-        )));
-    }
-    if let Some(top) = special(config) {
-        return Err(PoolError::Unsupported(format!(
-            "vdev {} has an allocation class, which this version can read but not write\n{hint}",
-            top.id
-        )));
-    }
-    Ok(())
-}
-
-/// Active features that keep a pool from being written.
-fn unwritable_features(features: &Features) -> Vec<String> {
-    features.active().into_iter().map(|(guid, _)| guid).filter(|guid| !features::is_writable(guid)).collect()
-}
-
-/// A vdev of an allocation class that is none for logs.
-fn special(config: &PoolConfig) -> Option<&VdevConfig> {
-    config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias") && !top.is_log)
-}
-
-/// Names in the pool directory that stand for work or tables that this version cannot write.
-const UNWRITABLE_ENTRIES: [(&str, &str); 5] = [
-    ("scrub_bookmark", "a scrub that older software has not finished"),
-    ("DDT-log-", "logs of deduplication tables"),
-    ("com.delphix:removing", "a device removal"),
-    ("com.delphix:zpool_checkpoint", "a checkpoint"),
-    ("com.fudosecurity:brt", "cloned blocks"),
-];
-
-/// What the pool directory has of [`UNWRITABLE_ENTRIES`], in words.
-async fn unwritable_entry(directory: &Zap) -> Result<Option<&'static str>> {
-    for entry in directory.all().await? {
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
-        let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
-        if let Some((_, what)) = found {
-            return Ok(Some(what));
-        }
-    }
-    Ok(None)
-}
-
-async fn check_directory(directory: &Zap) -> Result<()> {
-    match unwritable_entry(directory).await? {
-        Some(what) => Err(PoolError::Unsupported(format!(
-            "the pool has {what}, which this version can read but not write\nImport the pool with \
-             \"-o readonly=on\"."
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// How long a listing waits for one pool's devices.

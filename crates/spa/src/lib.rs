@@ -129,6 +129,7 @@ mod vdev_limits;
 mod vdev_names;
 mod verdict_flags;
 mod verdicts;
+mod writable;
 
 pub use environment::{Environment, HostId, HostIdentity, TrimLimits};
 pub use events::Events;

@@ -34,7 +34,7 @@ use crate::locked;
 use crate::{ddt, dtl, exchange, log_spacemaps, multihost, salt, space_check, space_maps};
 use platter_dsl::sync::{any_dataset_is_dirty, assert_stored, book_mos, sync_datasets};
 use platter_dsl::tasks::{GroupTasks, Moment};
-use platter_dsl::{freeing, intent, watched};
+use platter_dsl::{deleted_clones, freeing, intent, watched};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -229,6 +229,7 @@ async fn converge(core: &Arc<Core>, tx: &Tx, mut tasks: GroupTasks) -> Result<Se
         tasks.run(Moment::Ordinary, txg).await?;
         if pass == 1 {
             // Of what a task has just destroyed, too.
+            deleted_clones::step(&core.dsl, tx).await?;
             freeing::step(&core.dsl, tx).await?;
             book_mos(&core.dsl, tx).await?;
             if logging {

@@ -185,7 +185,7 @@ async fn check_livelist(pool: &Arc<Pool>, name: &str, head: &Dataset, own: &Bloc
     match live.symmetric_difference(&has).next() {
         None => Ok(()),
         Some(place) => Err(format!(
-            "{name}: its livelist has {} blocks, the clone {} of its own; one that only one of them has is at {place:?}",
+            "{name}: its livelist has {} blocks, the clone {} of its own; only one of them has that at {place:?}",
             live.len(),
             has.len()
         )),

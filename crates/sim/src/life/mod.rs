@@ -12,7 +12,7 @@
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
-//! | `kept` | what snapshots and clones hold |
+//! | `kept`, `kept_volume` | what snapshots and clones hold, and the volume |
 //! | `volumes` | a volume that is written and cleared |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
@@ -32,6 +32,7 @@ mod exchanges;
 mod files;
 mod hosts;
 mod kept;
+mod kept_volume;
 mod load;
 mod loss;
 mod machine;

@@ -13,9 +13,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::files::Files;
 use super::kept::Snapshots;
+use super::kept_volume::{self, Volumes};
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
-use super::volumes::{self, Volumes};
 use crate::world;
 use platter_model::clock::SimClock;
 use platter_model::disk::{FaultCounts, FaultKind, History, Route};
@@ -371,7 +371,7 @@ impl Story {
         let reports = pool.dsl().datasets().await.map_err(|error| format!("datasets: {error}"))?;
         let mut found: BTreeSet<String> =
             reports.into_iter().map(|report| report.name).filter(|name| name != POOL).collect();
-        self.take_stock_of_volumes(found.remove(&volumes::name()))?;
+        self.take_stock_of_volumes(found.remove(&kept_volume::name()))?;
         match self.pending.take() {
             Some(Pending::Created(name)) if found.contains(&name) => {
                 self.add_filesystem(name, Files::default(), self.honest);

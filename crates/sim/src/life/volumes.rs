@@ -1,4 +1,4 @@
-//! A volume while disks misbehave and the power fails: written in pieces, cleared, made stable, destroyed and made anew.
+//! A volume while disks misbehave and the power fails: written in pieces, cleared, made stable, destroyed, made anew.
 //!
 //! Invariants: as of files; the volume is open while the pool is imported and its file systems are mounted.
 
@@ -7,76 +7,18 @@ use std::sync::Arc;
 
 use platter_api::request::NewVolume;
 use platter_spa::Pool;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
-use super::files::{Contents, FileId, Files, Found, Node, Tree};
-use super::machine::POOL;
+use super::files::{Contents, Found, Tree};
+use super::kept_volume::{CONTENTS, Held, name};
 use super::story::{Pending, Story};
 use crate::volume::Volume;
 
-/// In one life of so many there is one, most of the time.
-const EVERY: u32 = 3;
-/// What its contents are called in the model of files.
-const CONTENTS: &str = "volume";
 /// A write is done in pieces that no block's boundary divides: each is there as a whole or not at all.
 const PIECE: usize = 4 << 10;
 /// Longest write and longest range that is cleared, in bytes.
 const WRITE_MAX: usize = 60_000;
 const CLEAR_MAX: usize = 120_000;
-
-/// What is there of volumes in one life.
-#[derive(Default)]
-pub(super) struct Volumes {
-    /// Chance of their own, in a life in which there are any.
-    random: Option<ChaCha20Rng>,
-    /// The one that there is.
-    held: Option<Held>,
-}
-
-/// A volume: what it must hold, and itself.
-struct Held {
-    files: Files,
-    id: FileId,
-    open: Option<Volume>,
-}
-
-impl Held {
-    /// A new one of `size` bytes.
-    fn new(size: usize) -> Self {
-        let mut files = Files::default();
-        let id = files.new_file();
-        files.change_names(|names| drop(names.insert(CONTENTS.to_owned(), Node::File(id))));
-        files.change_file(id, |contents| Arc::make_mut(&mut contents.bytes).resize(size, 0));
-        files.synced();
-        Self { files, id, open: None }
-    }
-
-    fn size(&self) -> usize {
-        self.files.file(self.id).bytes.len()
-    }
-}
-
-impl Volumes {
-    /// Of the life of `seed`, in which there are some or not.
-    pub(super) fn of(seed: u64, is_wanted: bool) -> Self {
-        let mut random = ChaCha20Rng::seed_from_u64(seed.rotate_left(48));
-        let random = (is_wanted && random.next_u32().is_multiple_of(EVERY)).then_some(random);
-        Self { random, held: None }
-    }
-
-    /// Whoever had it open is gone.
-    pub(super) fn forget(&mut self) {
-        if let Some(held) = &mut self.held {
-            held.open = None;
-        }
-    }
-}
-
-/// The volume's full name.
-pub(super) fn name() -> String {
-    format!("{POOL}/volume")
-}
 
 impl Story {
     /// Makes, fills, clears or destroys the volume.
