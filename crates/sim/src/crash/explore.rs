@@ -544,3 +544,31 @@ fn compare(recorded: &Recorded, state: &State, found: &Found) -> Result<(), Stri
     let differences = allowed.iter().map(|view| found.view.differences(view)).min_by_key(Vec::len);
     Err(format!("nearest of {} allowed states differs: {}", allowed.len(), differences.unwrap_or_default().join("; ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_dmu::bpobj::Bpobj;
+    use platter_dsl::deadlist;
+
+    // What nothing of a base has is not explored.
+    #[test]
+    fn the_clone_of_a_base_has_a_livelist_on_which_something_died() {
+        let base = Base::make(Layout::Single, 1).unwrap();
+        let (devices, _) = devices(&base.images);
+        let deaths = alone(async {
+            let pool = import(LOOKING, devices).await?;
+            let dsl = pool.dsl();
+            let list =
+                dsl.find(crate::crash::operation::CLONE).map_err(text)?.accounting.livelist().ok_or("no livelist")?;
+            let mut deaths = 0;
+            for (_, part) in deadlist::keys(&dsl.mos, list.object).await.map_err(text)? {
+                let part = Bpobj::open(&dsl.mos, part).await.map_err(text)?;
+                deaths += part.births_and_deaths().map_err(text)?.1;
+            }
+            pool.export().await.map_err(text)?;
+            Ok(deaths)
+        });
+        assert!(deaths.unwrap() > 0, "nothing died");
+    }
+}

@@ -650,6 +650,8 @@ impl Operation {
             Self::Overwrite(top, 1000, 500),
             Self::Clone(CLONE),
             Self::WriteClone,
+            // What the first one wrote dies: that is on the livelist, too.
+            Self::WriteClone,
             Self::WriteVolume(0, 45_000),
         ]
     }
