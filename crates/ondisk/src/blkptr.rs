@@ -48,7 +48,7 @@ impl Dva {
         self.offset == 0 && self.asize == 0 && self.vdev == 0 && !self.gang
     }
 
-    fn from_words(words: [u64; 2]) -> Self {
+    pub(crate) fn from_words(words: [u64; 2]) -> Self {
         Self {
             asize: Sectors(field(words[0], 0, 24)).bytes(),
             vdev: field(words[0], 32, 24) as u32,
@@ -57,7 +57,7 @@ impl Dva {
         }
     }
 
-    fn to_words(self) -> [u64; 2] {
+    pub(crate) fn to_words(self) -> [u64; 2] {
         [
             Sectors::of(self.asize).0 & 0xff_ffff | u64::from(self.vdev & 0xff_ffff) << 32,
             Sectors::of(self.offset).0 | u64::from(self.gang) << 63,

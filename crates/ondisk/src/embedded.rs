@@ -47,6 +47,14 @@ pub fn seal(bytes: &mut [u8], verifier: [u64; 4], hash: impl Fn(&[u8]) -> [u64; 
     put_trailer(bytes, checksum, ByteOrder::Little);
 }
 
+/// As [`seal`], by a machine of this byte order.
+#[cfg(test)]
+pub(crate) fn seal_as(bytes: &mut [u8], verifier: [u64; 4], order: ByteOrder, hash: impl Fn(&[u8]) -> [u64; 4]) {
+    put_trailer(bytes, verifier, order);
+    let checksum = hash(bytes);
+    put_trailer(bytes, checksum, order);
+}
+
 /// Checks the trailer of `bytes` and tells the writer's byte order. `what` names the structure in errors.
 pub fn verify(
     what: &'static str,

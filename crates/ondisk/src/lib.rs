@@ -17,6 +17,7 @@ pub mod error;
 pub mod features;
 pub mod gang;
 pub mod ids;
+pub mod l2arc;
 pub mod label;
 mod le;
 pub mod names;

@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod allocation_class;
+mod cache_leaf;
 mod child;
 mod copy;
 pub mod error;

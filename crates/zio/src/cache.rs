@@ -28,11 +28,12 @@ pub enum Caching {
     Nothing,
 }
 
+/// A block by where it is and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    vdev: u32,
-    offset: u64,
-    birth: u64,
+pub(crate) struct Key {
+    pub(crate) vdev: u32,
+    pub(crate) offset: u64,
+    pub(crate) birth: u64,
 }
 
 /// The part of the cache that a block is in comes from bits in the middle of its hash, and those of [`FxBuildHasher`]
@@ -71,7 +72,7 @@ impl Weighter<Key, Entry> for ByBytes {
 }
 
 impl Caching {
-    fn keeps(self, is_metadata: bool) -> bool {
+    pub(crate) fn keeps(self, is_metadata: bool) -> bool {
         match self {
             Self::All => true,
             Self::Metadata => is_metadata,
@@ -107,12 +108,15 @@ struct Share {
     whole: u64,
     /// What of it others have for the time being.
     given: u64,
+    /// What of it the index of cache devices has.
+    index: u64,
 }
 
 impl Share {
     /// Half of it at least.
     fn left(self) -> u64 {
-        let left = self.whole.saturating_sub(self.given).max(self.whole / 2).max(CAPACITY_LEAST);
+        let left = self.whole.saturating_sub(self.given.saturating_add(self.index));
+        let left = left.max(self.whole / 2).max(CAPACITY_LEAST);
         assert!(left <= self.whole, "a cache never holds more than its share");
         left
     }
@@ -134,7 +138,7 @@ impl BlockCache {
             entries,
             choosy: RwLock::default(),
             taken_in: AtomicU64::new(0),
-            share: Mutex::new(Share { whole: bytes, given: 0 }),
+            share: Mutex::new(Share { whole: bytes, given: 0, index: 0 }),
         }
     }
 
@@ -158,7 +162,12 @@ impl BlockCache {
         !self.choosy.read().contains_key(&objset.0)
     }
 
-    fn key(bp: &BlkPtr) -> Option<Key> {
+    /// Whether such blocks of an object set are remembered.
+    pub(crate) fn keeps(&self, objset: ObjectId, is_metadata: bool) -> bool {
+        self.choosy.read().get(&objset.0).copied().unwrap_or_default().keeps(is_metadata)
+    }
+
+    pub(crate) fn key(bp: &BlkPtr) -> Option<Key> {
         let dva = bp.dvas().next()?;
         Some(Key { vdev: dva.vdev, offset: dva.offset, birth: bp.physical_birth().0 })
     }
@@ -220,6 +229,14 @@ impl BlockCache {
     pub fn give_way(&self, bytes: u64) {
         let mut share = self.share.lock();
         if std::mem::replace(&mut share.given, bytes) != bytes {
+            self.entries.set_capacity(share.left());
+        }
+    }
+
+    /// Holds less by what the index of the cache devices takes, as [`give_way`](Self::give_way).
+    pub(crate) fn make_room_for_index(&self, bytes: u64) {
+        let mut share = self.share.lock();
+        if std::mem::replace(&mut share.index, bytes) != bytes {
             self.entries.set_capacity(share.left());
         }
     }

@@ -15,6 +15,7 @@ pub(crate) fn free(store: &Store, bp: &BlkPtr) {
     }
     let state = store.state();
     state.cache.remove(bp);
+    state.l2arc.forget(bp);
     // Of a block that is deduplicated the table that counts its references must be read first, of a gang block its
     // members: that is done with the deferred frees, where awaiting is possible.
     let is_deferred = bp.is_dedup() || bp.dvas().any(|dva| dva.gang);

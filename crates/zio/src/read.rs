@@ -1,10 +1,11 @@
 //! Reading one block, in the stages of [`read`] (`zio_read`, `zio_vdev_io_assess`, `module/zfs/zio.c`).
 //!
 //! ```text
-//! embedded? ─► cached? ─► check ─► admit ─► gang? ─► choose a copy ─► issue, verify ─► (decrypt) ─► decompress ─► keep
-//!                                            │          ▲                 │     └─► repair the copies that were wrong
-//!                                            │          └─ the next one ──┘
-//!                                            └─ its header, then each of its parts, in the same way
+//! embedded? ─► cached? ─► check ─► admit ─► cache device? ─► gang? ─► choose a copy ─► issue, verify ─► (decrypt)
+//!                                                              │           ▲                 │    │    ─► decompress ─► keep
+//!                                                              │           └─ the next one ──┘    └─► repair the copies
+//!                                                              │                                      that were wrong
+//!                                                              └─ its header, then each of its parts, in the same way
 //! ```
 //! What the devices cannot deliver now is waited for, where the pool waits at all, and read anew; what no device has is
 //! reported. What comes between verifying and decompressing one day (decryption) is a stage as these are: until then
@@ -31,6 +32,7 @@ use crate::cache::BlockCache;
 use crate::copies::vdev_of;
 use crate::error::{Result, ZioError};
 use crate::in_flight::Memory;
+use crate::l2arc::Origin;
 use crate::large::Large;
 use crate::lost::Lost;
 use crate::policy::Bookmark;
@@ -186,9 +188,18 @@ impl ReadZio<'_> {
         fetching.await.map_err(|error| reader_failed(&error))?
     }
 
-    /// Reads the block from the devices and caches it.
+    /// Reads the block from a cache device or, where none has it, from the pool's devices, and caches it.
     async fn fetch(&self) -> std::result::Result<Buf, Failure> {
-        let stored = stored(self.store, self.bp, self.priority, false).await?;
+        let (store, bp) = (self.store, self.bp);
+        let l2arc = &store.state().l2arc;
+        let stored = match l2arc.read(store, bp, self.priority).await {
+            Some(stored) => stored,
+            None => {
+                let stored = stored(store, bp, self.priority, false).await?;
+                l2arc.offer(store, self.bookmark.objset, bp, &stored, Origin::Read);
+                stored
+            }
+        };
         self.charge(stored.len()).await;
         let contents = self.decompress(stored).await?;
         self.keep(&contents);

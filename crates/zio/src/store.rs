@@ -21,6 +21,7 @@ use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
 use crate::error::{Result, ZioError};
+use crate::l2arc::L2arc;
 use crate::large::Large;
 use crate::map_reader::MapReader;
 use crate::policy::Bookmark;
@@ -42,6 +43,8 @@ pub struct StoreState {
     pub allocator: Mutex<Allocator>,
     /// Contents.
     pub cache: BlockCache,
+    /// What cache devices have of it.
+    pub l2arc: L2arc,
     /// The pass of the running sync, 1-based; 0 outside.
     pub pass: AtomicU32,
     /// Freed in pass 2 or later.
@@ -91,6 +94,7 @@ impl Store {
                 vdevs: VdevTable::new(vdevs),
                 allocator: Mutex::default(),
                 cache: BlockCache::new(cache_bytes),
+                l2arc: L2arc::default(),
                 pass: AtomicU32::new(0),
                 late_frees: Mutex::default(),
                 free_error: Mutex::default(),

@@ -16,6 +16,7 @@ use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType, Txg};
 use crate::block_store::BlockStore;
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
+use crate::l2arc::Origin;
 use crate::policy::WritePolicy;
 use crate::store::Store;
 use crate::{free, gang_write};
@@ -249,7 +250,9 @@ impl<'a> WriteZio<'a> {
     async fn done(self) -> Result<BlkPtr> {
         self.store.note_born(&self.bp, self.resumptions).await?;
         if !self.policy.passing {
-            self.store.state().cache.insert(self.policy.bookmark.objset, &self.bp, self.data);
+            let (state, objset) = (self.store.state(), self.policy.bookmark.objset);
+            state.l2arc.offer(self.store, objset, &self.bp, &self.payload.bytes, Origin::Written);
+            state.cache.insert(objset, &self.bp, self.data);
         }
         Ok(self.bp)
     }

@@ -24,7 +24,13 @@ impl<D: BlockDevice + 'static> DeviceOpener for One<D> {
 }
 
 /// A store with a top-level vdev for each device, of which the first four metaslabs are used.
+#[allow(dead_code, reason = "not every test needs both")]
 pub async fn store_over<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Store {
+    store_with(devices, 4).await
+}
+
+/// A store with a top-level vdev for each device, of which so many metaslabs of 16 MiB are used.
+pub async fn store_with<D: BlockDevice + 'static>(devices: &[Arc<D>], metaslabs: u64) -> Store {
     let mut vdevs = Vec::new();
     for (id, device) in devices.iter().enumerate() {
         let mut spec = VdevSpec::leaf(VdevKind::File, format!("d{id}"));
@@ -33,7 +39,7 @@ pub async fn store_over<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Store {
     }
     let store = Store::new(vdevs.clone(), 1 << 20);
     for (id, vdev) in vdevs.into_iter().flatten().enumerate() {
-        let metaslabs = (0..4).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
+        let metaslabs = (0..metaslabs).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
         let geometry: Arc<dyn Geometry> = vdev;
         store.state().allocator.lock().add_group(Group::new(id as u32, geometry, metaslabs, METASLAB_SHIFT, 1));
     }
