@@ -132,7 +132,7 @@ pub const NATIVES: &[Native] = &[
     native("refquota", Kind::Bytes, 0, false, true),
     native("refreservation", Kind::Bytes, 0, false, true).of_volumes(),
     native("primarycache", CACHES, 2, true, true).of_volumes().of_snapshots(),
-    native("secondarycache", CACHES, 2, true, false).of_volumes().of_snapshots(),
+    native("secondarycache", CACHES, 2, true, true).of_volumes().of_snapshots(),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false).of_volumes(),
     native("dedup", DEDUP, 2, true, false).of_volumes(),
     native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true).of_volumes(),
@@ -421,7 +421,6 @@ fn no_effect(name: &str) -> &'static str {
     match name {
         "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
-        "secondarycache" => "this version has no cache devices yet",
         "special_small_blocks" => "this version has no special vdevs yet",
         "sharenfs" | "sharesmb" => "this version shares nothing over the network yet",
         "encryption" | "keyformat" | "keylocation" | "pbkdf2iters" => "this version does not encrypt yet",

@@ -196,6 +196,9 @@ pub struct VdevReport {
     /// Whether it is a separate intent log device; top-level vdevs.
     #[serde(default)]
     pub is_log: bool,
+    /// Whether it is a cache device.
+    #[serde(default)]
+    pub is_cache: bool,
     /// Guid.
     pub guid: u64,
     /// Path of a leaf.
@@ -338,6 +341,9 @@ pub struct PoolReport {
     pub message_id: Option<String>,
     /// The vdev tree; its root is the pool.
     pub vdevs: VdevReport,
+    /// Cache devices.
+    #[serde(default)]
+    pub caches: Vec<VdevReport>,
     /// Hot spares, with states AVAIL, INUSE and UNAVAIL.
     #[serde(default)]
     pub spares: Vec<VdevReport>,

@@ -28,6 +28,8 @@ pub enum VdevRequest {
     Log(Vec<PathBuf>),
     /// No vdev, but hot spares.
     Spare(Vec<PathBuf>),
+    /// No vdev, but cache devices.
+    Cache(Vec<PathBuf>),
 }
 
 impl VdevRequest {
@@ -35,9 +37,11 @@ impl VdevRequest {
     pub fn leaves(&self) -> &[PathBuf] {
         match self {
             Self::Leaf(path) => std::slice::from_ref(path),
-            Self::Mirror(children) | Self::Raidz { children, .. } | Self::Log(children) | Self::Spare(children) => {
-                children
-            }
+            Self::Mirror(children)
+            | Self::Raidz { children, .. }
+            | Self::Log(children)
+            | Self::Spare(children)
+            | Self::Cache(children) => children,
         }
     }
 
@@ -46,9 +50,19 @@ impl VdevRequest {
         matches!(self, Self::Spare(_))
     }
 
+    /// Whether these are cache devices.
+    pub fn is_cache(&self) -> bool {
+        matches!(self, Self::Cache(_))
+    }
+
+    /// Whether it becomes a part of the tree of vdevs.
+    pub fn is_top(&self) -> bool {
+        !self.is_spare() && !self.is_cache()
+    }
+
     /// Whether data sets can live on it: a pool needs one such (`zfs_allocatable_devs`, `lib/libzfs/libzfs_util.c`).
     pub fn holds_data(&self) -> bool {
-        !matches!(self, Self::Log(_) | Self::Spare(_))
+        self.is_top() && !matches!(self, Self::Log(_))
     }
 }
 

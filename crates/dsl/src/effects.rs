@@ -106,16 +106,16 @@ pub fn check_applies(dsl: &DslPool, kind: DatasetKind, property: &str, value: Op
     Ok(())
 }
 
-/// Lets the block cache follow property `primarycache` of an open data set.
+/// Lets the block cache and the cache devices follow properties `primarycache` and `secondarycache` of an open data
+/// set.
 pub fn follow_caching(dsl: &DslPool, dataset: &Dataset) {
-    dsl.store.state().cache.set_caching(
-        dataset.object,
-        match number(&dataset.dir, "primarycache") {
-            0 => Caching::Nothing,
-            1 => Caching::Metadata,
-            _ => Caching::All,
-        },
-    );
+    let caching = |property: &str| match number(&dataset.dir, property) {
+        0 => Caching::Nothing,
+        1 => Caching::Metadata,
+        _ => Caching::All,
+    };
+    dsl.store.state().cache.set_caching(dataset.object, caching("primarycache"));
+    dsl.store.state().l2arc.set_caching(dataset.object, caching("secondarycache"));
 }
 
 /// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its

@@ -84,9 +84,11 @@ pub async fn assemble(mut environment: Environment, parts: Parts) -> Result<Asse
     let core = import::finish(environment, devices, None, found, false, BTreeMap::new()).await?;
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
-    // Its own list is made when it gets spares of its own.
+    // Its own lists are made when it gets spares or cache devices of its own.
     core.spares.list.lock().clear();
     *core.spares.object.lock() = ObjectId::NONE;
+    core.caches.list.lock().clear();
+    *core.caches.object.lock() = ObjectId::NONE;
     locked::note_leaves(&core.environment, &core.config.read(), &[]);
     if is_shared {
         let (uberblock, lease) = (core.uberblock.lock().clone(), core.cutoff.lease());

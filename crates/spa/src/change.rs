@@ -24,8 +24,8 @@ use crate::rebuild::{self, Giving};
 use crate::vdev_names::vdev_name;
 use crate::verdicts::Why;
 use crate::{
-    dtl, exchange, expansion, free_commands, labels, open_vdevs, removal, spare_looks, spares, upgrade, verdict_flags,
-    verdicts,
+    cache_devices, caches, dtl, exchange, expansion, free_commands, labels, locked, open_vdevs, removal, spare_looks,
+    spares, upgrade, verdict_flags, verdicts,
 };
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
@@ -55,6 +55,9 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         }
         PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, Why::Errors(cause)).await,
         PoolChange::Fault { device, temporary } => {
+            if let Some(cache) = core.caches.find(&*core.environment.devices, &device).await {
+                return cache_devices::fault(core, cache, temporary).await;
+            }
             let changed = verdicts::carry_out(core, &device, Why::Somebody { temporary }).await;
             free_commands::settle(core).await;
             changed
@@ -77,6 +80,12 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
 }
 
 async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
+    if let Some(cache) = core.caches.find(&*core.environment.devices, name).await {
+        if expand {
+            return Err(PoolError::Unsupported("cannot expand cache devices".into()));
+        }
+        return cache_devices::online(core, cache).await;
+    }
     let mut place = place::find(core, name).await?;
     let clear = |vdev: &mut VdevConfig| {
         (vdev.offline, vdev.offline_for_now, vdev.removed) = (false, false, false);
@@ -118,6 +127,9 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
 }
 
 async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
+    if let Some(cache) = core.caches.find(&*core.environment.devices, name).await {
+        return cache_devices::offline(core, cache, temporary).await;
+    }
     let place = place::find(core, name).await?;
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
@@ -149,6 +161,7 @@ async fn reopen(core: &Arc<Core>) {
         }
         place.leaf.look_at_size().await;
     }
+    cache_devices::reopen_all(core).await;
     // Labels at the end of what has grown are where the end is now.
     core.dsl.dirty_config();
     expansion::expand_all(core).await;
@@ -188,11 +201,14 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
     })
     .await?;
     core.locked.lock().keep_only(core.config.read().guid);
+    let guid = core.config.read().guid;
+    core.dsl.store.state().l2arc.set_pool(guid);
     Ok(())
 }
 
-/// What the new vdevs look like, and behind them the spares below a vdev of their own; their root has no name.
-pub fn show(tops: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
+/// What the new vdevs look like, and behind them the cache devices and the spares, each below a vdev of their own; their
+/// root has no name.
+pub fn show(tops: &[VdevConfig], caches: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
     fn report(vdev: &VdevConfig) -> VdevReport {
         let path = vdev.path.as_ref().map(std::path::PathBuf::from);
         let name = vdev_name(vdev, "", path.as_ref());
@@ -213,6 +229,7 @@ pub fn show(tops: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
         ..VdevReport::default()
     };
     let mut root = below("", tops);
+    root.children.extend((!caches.is_empty()).then(|| below("cache", caches)));
     root.children.extend((!spares.is_empty()).then(|| below("spares", spares)));
     root
 }
@@ -232,11 +249,11 @@ async fn add(
     }
     let (first, version) = (core.config.read().vdev_tree.children.len(), core.dsl.version());
     let planned = plan::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
-    let Planned { tops: children, spares: new_spares, devices: mut new_devices } = planned;
+    let Planned { tops: children, spares: new_spares, caches: new_caches, devices: mut new_devices } = planned;
     spares::check_new(core, &new_spares)?;
     let added: Vec<_> = new_spares.iter().map(|spare| spare.guid).collect();
     if dry_run {
-        return Ok(Some(show(&children, &new_spares)));
+        return Ok(Some(show(&children, &new_caches, &new_spares)));
     }
     let ashift = match (ashift, core.pool_properties.read().get("ashift")) {
         (0, Some(StoredProperty::Number(stored))) => *stored,
@@ -247,6 +264,7 @@ async fn add(
         check_ashift(core, vdevs, ashift).await?;
     }
     let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
+    let new_caches = caches::prepare(&core.environment, new_caches, &mut new_devices, (version, ashift)).await?;
     let opened = new_devices::open(&core.environment, &mut root, new_devices, ashift).await?;
     let devices = open_vdevs::leaf_devices(&opened);
     labels::wipe(&new_devices::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
@@ -268,9 +286,12 @@ async fn add(
         core.leaf_devices.lock().extend(devices);
         core.dsl.dirty_config();
         spares::add(&core, &tx, new_spares).await?;
+        caches::add(&core, &tx, new_caches).await?;
         Ok(())
     })
     .await?;
+    cache_devices::open_all(core).await;
+    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
     spare_looks::look_at_these(core, &added).await;
     Ok(None)
 }
@@ -300,7 +321,7 @@ async fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<
     if least != most {
         return Ok(());
     }
-    for vdev in vdevs.iter().filter(|vdev| !vdev.is_spare()) {
+    for vdev in vdevs.iter().filter(|vdev| vdev.is_top()) {
         let mut sectors = Vec::new();
         for path in vdev.leaves() {
             let device = core.environment.devices.open_path(path, OpenOptions::read_only()).await;

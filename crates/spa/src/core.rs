@@ -20,7 +20,8 @@ use platter_ondisk::rebuild::RebuildPhys;
 use platter_ondisk::{ObjectId, Uberblock};
 use platter_vdev::MissingRanges;
 
-use crate::config::PoolConfig;
+use crate::cache_list::Caches;
+use crate::config::{PoolConfig, VdevConfig};
 use crate::environment::Environment;
 use crate::free_state::{Kind, Work, Works};
 use crate::labels::LabelTarget;
@@ -45,6 +46,8 @@ pub struct Stored {
     pub missing: BTreeMap<u64, MissingRanges>,
     /// Hot spares.
     pub spares: Spares,
+    /// Cache devices.
+    pub caches: Caches,
     /// Limits of errors that devices have of their own, by guid.
     pub limits: BTreeMap<u64, Limits>,
     /// Trims and the like that somebody asked for, by the leaf's ZAP.
@@ -119,6 +122,8 @@ pub struct Core {
     pub txgs: TxgHistory,
     /// Hot spares.
     pub spares: Spares,
+    /// Cache devices.
+    pub caches: Caches,
     /// Limits of errors that devices have of their own, by guid.
     pub limits: Mutex<BTreeMap<u64, Limits>>,
     /// Work on what is free of the leaves.
@@ -165,6 +170,7 @@ impl Core {
             locked: Mutex::default(),
             txgs: TxgHistory::default(),
             spares: stored.spares,
+            caches: stored.caches,
             limits: Mutex::new(stored.limits),
             works: Works::new(stored.works, opened),
             rebuilds,
@@ -218,6 +224,11 @@ impl Core {
         let (to_check, core) = (self.clone(), self.clone());
         let check = move |_: Arc<DslPool>| check(to_check);
         self.dsl.checked_task(check, move |_, tx, found| change(core, tx, found)).await
+    }
+
+    /// The devices beside the tree of vdevs: hot spares and cache devices.
+    pub fn beside(&self) -> Vec<VdevConfig> {
+        self.spares.configs().into_iter().chain(self.caches.configs()).collect()
     }
 
     /// Everything that can be labelled: opened leaves with their place in the tree.

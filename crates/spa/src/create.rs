@@ -22,7 +22,7 @@ use crate::new_devices;
 use crate::plan;
 use crate::plan::Plan;
 use crate::pool_events;
-use crate::{config_object, open_vdevs, pool_properties, salt, spares};
+use crate::{caches, config_object, open_vdevs, pool_properties, salt, spares};
 use platter_api::request::CreateRequest;
 use platter_dsl::accounting::Accounting;
 use platter_dsl::dataset::TXG_INITIAL;
@@ -53,6 +53,8 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     locked.add(&environment, plan.root.guid)?;
     let mut devices = std::mem::take(&mut plan.devices);
     let spares = spares::prepare(&environment, std::mem::take(&mut plan.spares), &mut devices).await?;
+    let caches = std::mem::take(&mut plan.caches);
+    let caches = caches::prepare(&environment, caches, &mut devices, (plan.version, ashift)).await?;
     let vdevs = new_devices::open(&environment, &mut plan.root, devices, ashift).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let targets = new_devices::label_targets(&plan.root, &leaf_devices);
@@ -71,6 +73,7 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     let devices = OpenDevices { leaves: leaf_devices, ..behind };
     let core = build(environment, devices, request, plan, store).await?;
     spares::add(&core, &Tx::syncing(TXG_INITIAL), spares).await?;
+    caches::add(&core, &Tx::syncing(TXG_INITIAL), caches).await?;
     *core.locked.lock() = locked;
     update_available(&core.dsl);
     Ok(core)

@@ -45,8 +45,8 @@ use crate::scan_store;
 use crate::space_maps::Words;
 use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
 use crate::{
-    config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares, split_pairs,
-    vdev_limits,
+    caches, config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares,
+    split_pairs, vdev_limits,
 };
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
@@ -208,7 +208,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
     if !read_only {
-        locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+        locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
     }
     dtl::note_gaps(&core, &opener.reached.into_inner());
     note_search(&core, candidate);
@@ -596,6 +596,7 @@ pub async fn finish(
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scan_store::load(&directory).await?;
     let spares = spares::load(&os, &directory, &config.name).await;
+    let caches = caches::load(&os, &directory, &config.name).await;
     let limits = vdev_limits::load(&os, &config.vdev_tree, &config.name).await;
     let works = free_work::load(&os, &config.vdev_tree, &config.name).await;
     let rebuilds = rebuild_store::load(&os, &config.vdev_tree, &config.name).await;
@@ -620,7 +621,7 @@ pub async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: leaf_devices, ..devices };
-    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits, works, rebuilds };
+    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, limits, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
     pool_events::listen_to_data_sets(&core);
     update_available(&core.dsl);

@@ -19,7 +19,7 @@ use platter_zio::Phase;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::pool::Pool;
-use crate::{free_commands, rebuild, scan, spares};
+use crate::{cache_devices, caches, free_commands, rebuild, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -76,6 +76,7 @@ impl Pool {
         }
         kick.abort();
         self.core.dsl.gate.suspend("the pool was closed".into());
+        cache_devices::close_all(&self.core).await;
         self.core.leaf_devices.lock().clear();
         for vdev in self.core.dsl.store.state().vdevs.iter().flatten() {
             for leaf in vdev.leaves() {
@@ -217,13 +218,15 @@ impl Pool {
         self.leave(None).await
     }
 
-    /// Marks the labels destroyed and closes the devices; spares that no other pool lists are spares no more.
+    /// Marks the labels destroyed and closes the devices; spares that no other pool lists are spares no more, nor
+    /// cache devices such.
     ///
     /// # Errors
     /// As [`export`](Self::export).
     pub async fn destroy(&self) -> Result<()> {
         self.leave(Some(PoolState::Destroyed)).await?;
         spares::forget_all(&self.core).await;
+        caches::forget_all(&self.core).await;
         self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
         Ok(())
     }

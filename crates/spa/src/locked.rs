@@ -18,9 +18,9 @@ use crate::pool_locks::{PoolLock, Refusal};
 const ATTEMPTS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tells the devices of a pool that this configuration describes, and its spares.
-pub fn note_leaves(environment: &Environment, config: &PoolConfig, spares: &[VdevConfig]) {
-    let leaves = config.vdev_tree.leaves().into_iter().chain(spares).map(|leaf| leaf.guid.0).collect();
+/// Tells the devices of a pool that this configuration describes, and those `beside` its tree.
+pub fn note_leaves(environment: &Environment, config: &PoolConfig, beside: &[VdevConfig]) {
+    let leaves = config.vdev_tree.leaves().into_iter().chain(beside).map(|leaf| leaf.guid.0).collect();
     environment.pool_locks.note_leaves(config.guid, &config.name, leaves);
 }
 

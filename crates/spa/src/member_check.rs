@@ -13,7 +13,7 @@ use platter_ondisk::Guid;
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
-use crate::{identity, label_search, labels, path_look, spare_label};
+use crate::{cache_label, identity, label_search, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
 /// What stands above the reasons that `-f` overrides.
@@ -81,6 +81,8 @@ struct Found {
     own: Option<(PathBuf, DeviceLabels)>,
     /// Those in its partitions, and of the disk that it is on.
     others: Vec<(PathBuf, DeviceLabels)>,
+    /// The cache device that it is.
+    cache: Option<(PathBuf, Guid)>,
     /// The hot spare that it is.
     own_spare: Option<(PathBuf, Guid)>,
     /// The hot spares that its partitions are, or the disk that it is on.
@@ -98,6 +100,7 @@ impl Found {
         {
             found.own_spare = Some((path.to_owned(), guid));
         }
+        found.cache = cache_label::read(&**device).await.map(|guid| (path.to_owned(), guid));
         for partition in signatures::partitions(device).await {
             let Ok(window) = signatures::open(device, &partition) else { continue };
             found.add(disk::partition_path(path, partition.number), &window).await;
@@ -134,9 +137,16 @@ impl Found {
         })
     }
 
-    /// The refusal of what is a hot spare of a pool that is open here, or has one in a partition: the pool may take it
-    /// at any time. It may become one of another pool, too, as it is.
+    /// The refusal of what is a cache device or a hot spare of a pool that is open here, or has one in a partition: the
+    /// pool may take it at any time; a spare may become one of another pool, too, as it is. A cache device that no open
+    /// pool lists holds nothing that anybody would miss.
     fn reserved(&self, environment: &Environment, as_spare: bool) -> Option<PoolError> {
+        if let Some((place, guid)) = &self.cache
+            && let Some(pool) = environment.pool_locks.pool_with(*guid)
+        {
+            // Nobody uses it at the moment: it may be offline.
+            return Some(PoolError::Busy(format!("{} is part of active pool '{pool}'", place.display())));
+        }
         let own = self.own_spare.iter().filter(|_| !as_spare);
         own.chain(&self.other_spares).find_map(|(place, guid)| {
             let pool = environment.pool_locks.pool_with(*guid)?;

@@ -111,7 +111,9 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
         VdevRequest::Raidz { parity, children } => {
             VdevRequest::Raidz { parity, children: children.iter().map(at).collect() }
         }
-        VdevRequest::Log(_) | VdevRequest::Spare(_) => unreachable!("they are replaced like others, or no vdevs"),
+        VdevRequest::Log(_) | VdevRequest::Spare(_) | VdevRequest::Cache(_) => {
+            unreachable!("they are replaced like others, or no vdevs")
+        }
     };
     let request = CreateRequest { name: "tank".into(), vdevs: vec![vdevs], ..CreateRequest::default() };
     let pool = Pool::create(environment(1), request).await.expect("created");

@@ -129,6 +129,9 @@ pub async fn find(core: &Core, name: &str) -> Result<PlacedLeaf> {
     if let Some(place) = places.into_iter().find(|place| called.contains(&place.config.guid)) {
         return Ok(place);
     }
+    if core.caches.find(devices, name).await.is_some() {
+        return Err(PoolError::invalid("device is in use as a cache"));
+    }
     Err(match interior(core, name) {
         None => missing(core.spares.find(devices, name).await.is_some()),
         Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),

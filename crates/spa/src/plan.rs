@@ -29,6 +29,8 @@ pub struct Plan {
     pub root: VdevConfig,
     /// Devices that are to be hot spares.
     pub spares: Vec<VdevConfig>,
+    /// Devices that are to be cache devices.
+    pub caches: Vec<VdevConfig>,
     /// `ashift` property, when given.
     pub ashift: u64,
     /// Pool properties to store.
@@ -70,7 +72,8 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
 
     let pool_guid = Guid(environment.random_u64());
     let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
-    let Planned { tops, spares, devices } = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
+    let Planned { tops, spares, caches, devices } =
+        plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
     root.children = tops;
     let features = match version.has_features() {
         true => features::chosen(&features.disabled, &features.enabled),
@@ -79,16 +82,29 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     for (property, value) in &dataset_properties {
         block_properties::check_features(|feature| features.contains(&feature), property, value)?;
     }
-    Ok(Plan { root, spares, devices, ashift, pool_properties, dataset_properties, filesystem, features, version })
+    Ok(Plan {
+        root,
+        spares,
+        caches,
+        devices,
+        ashift,
+        pool_properties,
+        dataset_properties,
+        filesystem,
+        features,
+        version,
+    })
 }
 
-/// New top-level vdevs and spares, checked.
+/// New top-level vdevs, spares and cache devices, checked.
 pub struct Planned {
     /// The vdevs, without sizes.
     pub tops: Vec<VdevConfig>,
     /// The spares.
     pub spares: Vec<VdevConfig>,
-    /// The devices of both, open since they were checked.
+    /// The cache devices.
+    pub caches: Vec<VdevConfig>,
+    /// The devices of all of them, open since they were checked.
     pub devices: NewDevices,
 }
 
@@ -135,7 +151,7 @@ pub async fn plan_vdevs(
             check_sizes(environment, vdev).await?;
         }
     }
-    let of_vdevs = vdevs.iter().filter(|vdev| !vdev.is_spare());
+    let of_vdevs = vdevs.iter().filter(|vdev| vdev.is_top());
     let tops: Vec<_> = (first_id..).zip(of_vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect();
     let mut spares = Vec::new();
     for path in vdevs.iter().filter(|vdev| vdev.is_spare()).flat_map(VdevRequest::leaves) {
@@ -149,14 +165,16 @@ pub async fn plan_vdevs(
         }
         spares.push(spare);
     }
+    let caches = vdevs.iter().filter(|vdev| vdev.is_cache()).flat_map(VdevRequest::leaves);
+    let caches: Vec<_> = caches.map(|path| leaf_config(environment, path, 0)).collect();
     let mut devices = BTreeMap::new();
-    for config in tops.iter().chain(&spares) {
+    for config in tops.iter().chain(&spares).chain(&caches) {
         config.walk(&mut |vdev| {
             let device = vdev.path.as_ref().and_then(|path| opened.remove(path));
             devices.extend(device.map(|device| (vdev.guid.0, device)));
         });
     }
-    Ok(Planned { tops, spares, devices: NewDevices(devices) })
+    Ok(Planned { tops, spares, caches, devices: NewDevices(devices) })
 }
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
@@ -181,7 +199,7 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
 /// Devices of one group that differ in size waste space: that needs `-f`.
 async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()> {
     let kind = match vdev {
-        VdevRequest::Leaf(_) | VdevRequest::Spare(_) => return Ok(()),
+        VdevRequest::Leaf(_) | VdevRequest::Spare(_) | VdevRequest::Cache(_) => return Ok(()),
         VdevRequest::Mirror(_) | VdevRequest::Log(_) => "mirror",
         VdevRequest::Raidz { .. } => "raidz",
     };
@@ -234,6 +252,6 @@ fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevCon
             };
             VdevConfig { is_log: true, ..vdev }
         }
-        VdevRequest::Spare(_) => unreachable!("spares are no vdevs"),
+        VdevRequest::Spare(_) | VdevRequest::Cache(_) => unreachable!("they are no part of the tree"),
     }
 }

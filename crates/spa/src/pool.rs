@@ -17,8 +17,8 @@ use crate::plan;
 use crate::rebuild;
 use crate::scan;
 use crate::{
-    autotrim, change, create, discover, expansion, free_commands, import, label_search, member_check, multihost,
-    pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_limits, verdicts,
+    autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_search, member_check,
+    multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_limits, verdicts,
 };
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
@@ -77,6 +77,7 @@ impl Pool {
             return Err(error);
         }
         autotrim::follow(&pool.core);
+        cache_devices::open_all(&pool.core).await;
         spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
         Ok(pool)
@@ -88,7 +89,7 @@ impl Pool {
     /// As [`create`](Self::create).
     pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
         let plan = plan::plan(&environment, &request).await?;
-        Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.spares) })
+        Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.caches, &plan.spares) })
     }
 
     /// The name of the pool that a device is labelled for, if it answers.
@@ -145,6 +146,7 @@ impl Pool {
             autotrim::follow(&pool.core);
             expansion::expand_all(&pool.core).await;
         }
+        cache_devices::open_all(&pool.core).await;
         spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
@@ -195,12 +197,13 @@ impl Pool {
         self.core.config.read().guid.0
     }
 
-    /// Paths of all leaves, to find the pool again, and of its spares: each may be a leaf by then.
+    /// Paths of all leaves, to find the pool again, and of what is beside them: a spare may be a leaf by then.
     pub fn device_paths(&self) -> Vec<PathBuf> {
         let config = self.core.config.read();
         let leaves = config.vdev_tree.leaves().into_iter();
         let mut paths: Vec<PathBuf> = leaves.filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect();
-        paths.extend(self.spare_paths().into_iter().filter(|path| !paths.contains(path)).collect::<Vec<_>>());
+        let beside = self.core.beside().into_iter().filter_map(|device| device.path.map(PathBuf::from));
+        paths.extend(beside.filter(|path| !paths.contains(path)).collect::<Vec<_>>());
         paths
     }
 
@@ -424,7 +427,11 @@ impl Pool {
             Some(name) => place::find_below(&self.core, name).await,
             None => place::leaves(&self.core),
         };
-        if places.is_empty() {
+        let caches = match device {
+            Some(name) => self.core.caches.find(&*self.core.environment.devices, name).await.into_iter().collect(),
+            None => self.core.caches.configs().iter().map(|config| config.guid).collect::<Vec<_>>(),
+        };
+        if places.is_empty() && caches.is_empty() {
             let (name, devices) = (device.unwrap_or(""), &*self.core.environment.devices);
             return Err(match self.core.spares.find(devices, name).await {
                 Some(_) => PoolError::Invalid("device is reserved as a hot spare".into()),
@@ -433,6 +440,9 @@ impl Pool {
         }
         // What waits for devices afterwards must not keep a change of them from being made.
         let one = self.core.changing.lock().await;
+        for cache in caches {
+            cache_devices::reopen(&self.core, cache).await;
+        }
         for mut place in places {
             verdicts::acquit(&self.core, &mut place);
             let leaf = &place.leaf;

@@ -1,4 +1,5 @@
-//! `zpool remove` (`module/zfs/vdev_removal.c`): hot spares and separate intent log devices.
+//! `zpool remove` (`module/zfs/vdev_removal.c`): hot spares, cache devices and separate intent log
+//! devices.
 //!
 //! A log holds nothing for long: what is committed there is in the pool with its group. So nothing is moved; no more is
 //! put there, the chains that lie there begin anew elsewhere, and when all of it is free the vdev leaves.
@@ -23,7 +24,7 @@ use platter_vdev::{Condition, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::{exchange, labels, locked, place, rebuild_store, spares};
+use crate::{caches, exchange, labels, locked, place, rebuild_store, spares};
 
 /// Groups after which what was freed in the first of them is free for others, with some to spare.
 const GROUPS: usize = 8;
@@ -36,6 +37,9 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
     if let Some(spare) = core.spares.find(&*core.environment.devices, name).await {
         return spares::remove(core, &spare).await;
     }
+    if let Some(cache) = core.caches.find(&*core.environment.devices, name).await {
+        return caches::remove(core, cache).await;
+    }
     let vdev = match place::interior(core, name) {
         Some(vdev) => vdev,
         None => place::find(core, name).await?.config,
@@ -44,7 +48,7 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
     match top {
         Some(top) if top.is_log => remove_log(core, top).await,
         _ => Err(PoolError::Unsupported(
-            "this version removes hot spares and logs only; a device of a mirror leaves it with 'zpool detach'".into(),
+            "this version removes hot spares, cache devices and logs only; a device of a mirror leaves it with 'zpool detach'".into(),
         )),
     }
 }
@@ -70,7 +74,7 @@ async fn remove_log(core: &Arc<Core>, top: VdevConfig) -> Result<()> {
         set_passive(core, number, false);
         return Err(error);
     }
-    locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
     for device in devices {
         if let Err(error) = labels::clear(&*device).await {
             tracing::warn!(pool = core.name(), %error, "the labels of a device of log {guid}, which has left, stay");

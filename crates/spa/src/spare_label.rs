@@ -6,18 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use platter_buffer::BufMut;
-use platter_checksum::sha256;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, Holding, OpenOptions, WindowDevice, gpt, signatures};
-use platter_nvlist::NvList;
 use platter_ondisk::Guid;
-use platter_ondisk::label::{
-    VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset, read_phys, usable_size,
-};
-use platter_ondisk::names::config;
 
 use crate::config::PoolState;
-use crate::labels;
+use crate::{aux_label, labels};
 
 /// `POOL_STATE_SPARE` (`include/sys/fs/zfs.h`).
 const STATE: u64 = platter_ondisk::names::pool_state::SPARE;
@@ -37,28 +30,9 @@ pub enum Found {
     Stranger(String),
 }
 
-fn list(version: u64, guid: Guid) -> NvList {
-    let mut list = NvList::new();
-    list.add_u64(config::VERSION, version).add_u64(config::POOL_STATE, STATE).add_u64(config::GUID, guid.0);
-    list
-}
-
 /// The spare that the labels of a device say it is, if any.
 pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
-    let size = usable_size(device.size());
-    if size < VDEV_LABELS as u64 * VDEV_LABEL_SIZE {
-        return None;
-    }
-    for index in 0..VDEV_LABELS {
-        let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;
-        let Ok(bytes) = device.read(offset, VDEV_PHYS_SIZE as usize).await else { continue };
-        let Ok(list) = read_phys(&bytes, offset, sha256) else { continue };
-        let guid = list.get_u64(config::GUID).filter(|&guid| guid != 0);
-        if let (Some(STATE), Some(guid)) = (list.get_u64(config::POOL_STATE), guid) {
-            return Some(Guid(guid));
-        }
-    }
-    None
+    aux_label::read(device, STATE).await
 }
 
 /// As [`read`], also in the partition of a disk that is a pool's; whether it is there.
@@ -138,21 +112,14 @@ async fn disk_is_another(devices: &dyn DeviceSource, path: &Path) -> Option<Stri
 /// # Errors
 /// What the device says.
 pub async fn write(device: &dyn BlockDevice, version: u64, guid: Guid) -> Result<(), DeviceError> {
-    let size = usable_size(device.size());
-    for index in 0..VDEV_LABELS {
-        let offset = label_offset(size, index);
-        let phys = build_phys(&list(version, guid), offset + VDEV_PHYS_OFFSET, sha256).expect("three numbers fit");
-        let mut label = BufMut::zeroed(VDEV_LABEL_SIZE as usize);
-        label[VDEV_PHYS_OFFSET as usize..(VDEV_PHYS_OFFSET + VDEV_PHYS_SIZE) as usize].copy_from_slice(&phys);
-        device.write(offset, vec![label.freeze()]).await?;
-    }
-    device.flush().await
+    aux_label::write(device, &aux_label::list(version, STATE, guid)).await
 }
 
 #[cfg(test)]
 mod tests {
     use platter_buffer::Buf;
     use platter_device::MemDevice;
+    use platter_ondisk::label::{VDEV_LABEL_SIZE, VDEV_LABELS, label_offset};
 
     use super::*;
 

@@ -140,7 +140,10 @@ pub async fn prepare(
 }
 
 /// Opens one device as if it were a vdev of its own, to see that it could be.
-async fn open_alone(
+///
+/// # Errors
+/// Why it cannot be had.
+pub async fn open_alone(
     environment: &Environment,
     config: VdevConfig,
     devices: NewDevices,
@@ -254,7 +257,7 @@ pub async fn forget_all(core: &Core) {
 /// Strikes a spare off the list in memory.
 pub fn forget(core: &Core, guid: Guid) {
     core.spares.list.lock().retain(|spare| spare.config.guid != guid);
-    locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
 }
 
 async fn open(

@@ -7,6 +7,8 @@ use platter_vdev::{AllocationClass, Condition, Leaf, StatsSnapshot, TopVdev, Vde
 use platter_zio::Phase;
 
 use crate::advice::Signs;
+use crate::cache_devices;
+use crate::cache_list::Cache;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::free_state::Kind;
@@ -71,7 +73,9 @@ fn has_wrong_label(condition: &Condition) -> bool {
 /// What each device with wrong labels is instead, a line each.
 fn wrong_labels(core: &Core) -> String {
     let mut text = String::new();
-    for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+    let leaves = core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
+    let caches: Vec<_> = core.caches.list.lock().iter().filter_map(|cache| cache.leaf.clone()).collect();
+    for leaf in leaves.chain(caches) {
         let condition = leaf.condition();
         if has_wrong_label(&condition)
             && let Some(detail) = &condition.detail
@@ -270,6 +274,44 @@ fn badness(state: &str, is_log: bool) -> usize {
     }
 }
 
+/// A cache device: counted and named as any leaf, and space of its own.
+pub fn cache_report(cache: &Cache, detail: Detail) -> VdevReport {
+    let (config, leaf) = (&cache.config, cache.leaf.as_deref());
+    let path = config.path.clone();
+    let unopened = || Condition::new(VdevState::CantOpen, VdevAux::OpenFailed);
+    let condition = leaf.map_or_else(unopened, Leaf::condition);
+    let stats = leaf.map(|leaf| leaf.stats().snapshot()).unwrap_or_default();
+    let (size, allocated) = cache.device.as_ref().map_or((0, 0), |device| (device.size(), device.allocated()));
+    let slow_ios = leaf.map_or(0, |leaf| leaf.histograms().slow());
+    VdevReport {
+        name: path.as_ref().map_or_else(|| config.guid.to_string(), |path| leaf_name(config, path)),
+        kind: config.kind.clone(),
+        guid: config.guid.0,
+        path,
+        state: state_name(&condition),
+        note: Some(condition.aux_text().to_owned()).filter(|text| !text.is_empty()),
+        ashift: config.ashift,
+        physical_size: leaf.map_or(0, Leaf::psize),
+        size,
+        deflated_size: size,
+        allocated,
+        fragmentation: (size > 0).then_some(0),
+        counts: IoCounts { slow_ios, ..counts(stats) },
+        extended: leaf.filter(|_| detail.extended).map(extended),
+        trim_support: leaf.is_some_and(|leaf| leaf.trim_support().plain),
+        is_cache: true,
+        ..VdevReport::default()
+    }
+}
+
+/// All devices of which something may be said: what is wrong with a cache device is told, too (`find_vdev_problem`,
+/// `lib/libzfs/libzfs_status.c`).
+fn with_caches(vdevs: &VdevReport, caches: &[VdevReport]) -> VdevReport {
+    let mut all = vdevs.clone();
+    all.children.extend(caches.iter().cloned());
+    all
+}
+
 /// Everything about the pool.
 pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let scan = core.scan.lock().report();
@@ -278,8 +320,9 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let config = core.config.read().clone();
     let phase = core.dsl.store.suspension().phase();
     let strangers = wrong_labels(core);
-    let signs =
-        Signs { phase: &phase, scan: &scan, has_damage: !damaged.is_empty(), vdevs: &vdevs, strangers: &strangers };
+    let caches = cache_devices::report(core, detail);
+    let (has_damage, vdevs_and_caches) = (!damaged.is_empty(), with_caches(&vdevs, &caches));
+    let signs = Signs { phase: &phase, scan: &scan, has_damage, vdevs: &vdevs_and_caches, strangers: &strangers };
     let advice = signs.advice();
     let names: std::collections::BTreeMap<ObjectId, String> =
         core.dsl.tree.read().datasets.iter().map(|(name, ds)| (ds.object, name.clone())).collect();
@@ -298,6 +341,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         action: advice.as_ref().map(|advice| advice.action.clone()),
         message_id: advice.and_then(|advice| advice.message_id).map(str::to_owned),
         vdevs,
+        caches,
         spares: spares::report(core),
         scan,
         freeing: if freeing::is_active(&core.dsl) { freeing::space(&core.dsl).0.max(1) } else { 0 },

@@ -334,7 +334,7 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     }
     // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
     if config_changed {
-        locked::note_leaves(&core.environment, &config, &core.spares.configs());
+        locked::note_leaves(&core.environment, &config, &core.beside());
         let list = Arc::new(config.clone());
         insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
     }

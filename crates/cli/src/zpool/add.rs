@@ -80,16 +80,18 @@ fn parse_ashift(text: &str) -> Result<u64, Failure> {
 /// The pool's tree with the new vdevs in it.
 fn preview(pool: &PoolView, new: VdevReport) -> String {
     let mut root = pool.report.vdevs.clone();
-    let (mut spares, tops): (Vec<_>, Vec<_>) = new.children.into_iter().partition(|vdev| vdev.kind == "spares");
-    root.children.extend(tops);
+    let mut new = new.children;
     // Those that the pool has come first.
-    if !pool.report.spares.is_empty() {
-        let mut all = pool.report.spares.clone();
-        all.extend(spares.pop().into_iter().flat_map(|new| new.children));
-        spares =
-            vec![VdevReport { name: "spares".into(), kind: "spares".into(), children: all, ..VdevReport::default() }];
+    for (class, known) in [("cache", &pool.report.caches), ("spares", &pool.report.spares)] {
+        let (added, others): (Vec<_>, Vec<_>) = new.into_iter().partition(|vdev| vdev.kind == class);
+        new = others;
+        let children: Vec<_> =
+            known.iter().cloned().chain(added.into_iter().flat_map(|added| added.children)).collect();
+        if !children.is_empty() {
+            new.push(VdevReport { name: class.into(), kind: class.into(), children, ..VdevReport::default() });
+        }
     }
-    root.children.extend(spares);
+    root.children.extend(new);
     layout::tree(&root)
 }
 

@@ -93,11 +93,12 @@ pub fn detach(session: &mut Session, words: &[String]) -> Done {
 /// `zpool remove [-npsw] <pool> <device> ...`.
 pub fn remove(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "npsw", long: &[] }, words).map_err(usage)?;
-    for (option, what) in [("s", "there is no removal to be stopped"), ("n", "a spare needs no memory when it is gone")]
+    for (option, what) in
+        [("s", "there is no removal to be stopped"), ("n", "what it removes needs no memory when it is gone")]
     {
         if parsed.has(option) {
             return Err(refused(format!(
-                "zpool remove -{option}: this version removes hot spares and logs only, and {what}"
+                "zpool remove -{option}: this version removes hot spares, cache devices and logs only, and {what}"
             )));
         }
     }

@@ -146,7 +146,10 @@ fn split_vdevs(session: &mut Session, pools: &mut Vec<String>, style: &mut Style
         fn any(style: &Style, vdev: &VdevReport, name: &String) -> bool {
             style.names(vdev).contains(name) || vdev.children.iter().any(|child| any(style, child, name))
         }
-        found.iter().flat_map(|view| &view.report.vdevs.children).any(|vdev| any(style, vdev, name))
+        found
+            .iter()
+            .flat_map(|view| view.report.vdevs.children.iter().chain(&view.report.caches))
+            .any(|vdev| any(style, vdev, name))
     };
     if let Some(unknown) = wanted.iter().find(|name| !has(name)) {
         if of_pool {
@@ -175,7 +178,9 @@ fn name_width(pools: &[PoolView], style: &Style) -> usize {
         .iter()
         .map(|view| {
             let own = view.report.name.chars().count();
-            if style.verbose { style.naming.width(&view.report.vdevs, 0).max(own) } else { own }
+            let caches = view.report.caches.iter().map(|cache| style.naming.width(cache, 2));
+            let all = caches.fold(style.naming.width(&view.report.vdevs, 0), usize::max);
+            if style.verbose { all.max(own) } else { own }
         })
         .max()
         .unwrap_or(0);
@@ -196,6 +201,16 @@ fn body(pools: &[PoolView], before: &BTreeMap<u64, PoolView>, width: usize, styl
         };
         let change = Change { now: &view.report.vdevs, before: old.map(|old| &old.report.vdevs), scale };
         add(&mut out, &change, 0, width, style);
+        let caches = &view.report.caches;
+        if style.verbose && !caches.is_empty() {
+            if style.only.is_empty() && !style.scripted && !style.is_histogram() {
+                out.push_str(&class(&style.sections, width, style.literal, "cache"));
+            }
+            for cache in caches {
+                let before = old.and_then(|old| old.report.caches.iter().find(|other| other.guid == cache.guid));
+                add(&mut out, &Change { now: cache, before, scale }, 2, width, style);
+            }
+        }
         if style.verbose && style.only.is_empty() && !style.scripted && !style.is_histogram() {
             out.push_str(&line);
         }

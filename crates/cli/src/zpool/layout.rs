@@ -4,7 +4,8 @@ use platter_api::report::VdevReport;
 
 use super::names::Naming;
 
-/// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab. Spares are no part of the tree.
+/// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab. Cache devices and
+/// spares are no part of the tree.
 pub fn tree(vdev: &VdevReport) -> String {
     tree_named(vdev, Naming::default())
 }
@@ -18,14 +19,15 @@ pub fn tree_named(vdev: &VdevReport, naming: Naming) -> String {
         }
     }
     let add = |out: &mut String, vdev: &VdevReport, depth: usize| add_named(out, vdev, depth, naming);
-    let (spares, tops): (Vec<_>, Vec<_>) = vdev.children.iter().cloned().partition(|vdev| vdev.kind == "spares");
+    let is_beside = |vdev: &VdevReport| matches!(&*vdev.kind, "cache" | "spares");
+    let (beside, tops): (Vec<_>, Vec<_>) = vdev.children.iter().cloned().partition(is_beside);
     let mut out = String::new();
     add(&mut out, &VdevReport { children: tops, ..vdev.clone() }, 0);
     if vdev.logs().next().is_some() {
         out.push_str("\tlogs\n");
         vdev.logs().for_each(|log| add(&mut out, log, 2));
     }
-    spares.iter().for_each(|spares| add(&mut out, spares, 0));
+    beside.iter().for_each(|class| add(&mut out, class, 0));
     out
 }
 

@@ -129,6 +129,10 @@ fn text(pools: &[PoolView], style: &Style, heading: bool) -> String {
                 out.push_str(&list_class("logs", style, &widths));
                 view.report.vdevs.logs().for_each(|log| add_vdev(&mut out, log, 2, style, &widths));
             }
+            if !view.report.caches.is_empty() {
+                out.push_str(&list_class("cache", style, &widths));
+                view.report.caches.iter().for_each(|cache| add_vdev(&mut out, cache, 2, style, &widths));
+            }
             if !view.report.spares.is_empty() {
                 out.push_str(&list_class("spare", style, &widths));
                 view.report.spares.iter().for_each(|spare| add_vdev(&mut out, spare, 2, style, &widths));
@@ -230,8 +234,9 @@ fn as_json(pools: &[PoolView], style: &Style, as_int: bool, by_guid: bool) -> Ob
             let named = |vdev| (style.naming.name(vdev), Value::Object(vdev_json(vdev, style, as_int)));
             let vdevs: Object = view.report.vdevs.ordinary().map(named).collect();
             object.insert("vdevs".into(), Value::Object(vdevs));
-            let apart: [(&str, Object); 2] = [
+            let apart: [(&str, Object); 3] = [
                 ("logs", view.report.vdevs.logs().map(named).collect()),
+                ("l2cache", view.report.caches.iter().map(named).collect()),
                 ("spares", view.report.spares.iter().map(named).collect()),
             ];
             for (class, vdevs) in apart {

@@ -184,7 +184,7 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
         let _ = write!(out, "  {} {scan}", paint(Paint::Bold, "scan:"));
     }
     out.push_str(&status_rebuild::text(&report.scan, &report.vdevs, &style.naming));
-    let names = report.spares.iter().map(|spare| style.naming.width(spare, 2));
+    let names = report.caches.iter().chain(&report.spares).map(|spare| style.naming.width(spare, 2));
     let width = names.fold(style.naming.width(&report.vdevs, 0).max(10), usize::max);
     out.push_str(&paint(Paint::Bold, "config:"));
     out.push_str("\n\n");
@@ -198,6 +198,10 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     if report.vdevs.logs().next().is_some() {
         out.push_str("\tlogs\t\n");
         report.vdevs.logs().for_each(|log| add_vdev(&mut out, log, 2, width, style, scanning(&report.scan)));
+    }
+    if !report.caches.is_empty() {
+        out.push_str("\tcache\n");
+        report.caches.iter().for_each(|cache| add_vdev(&mut out, cache, 2, width, style, None));
     }
     if !report.spares.is_empty() {
         out.push_str("\tspares\n");

@@ -83,18 +83,22 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
             }
             let mut vdevs = Object::new();
             add(&mut vdevs, &report.vdevs, 0, None, style, options, &numbers);
-            let (mut logs, mut spares) = (Object::new(), Object::new());
+            let (mut logs, mut caches, mut spares) = (Object::new(), Object::new(), Object::new());
             let root = style.naming.name(&report.vdevs);
             for log in report.vdevs.logs() {
                 add(&mut logs, log, 2, Some(&root), style, options, &numbers);
             }
+            for cache in &report.caches {
+                add(&mut caches, cache, 2, None, style, options, &numbers);
+            }
             report.spares.iter().for_each(|spare| add_spare(&mut spares, spare, style, options));
             if options.flat {
                 vdevs.append(&mut logs);
+                vdevs.append(&mut caches);
                 vdevs.append(&mut spares);
             }
             object.insert("vdevs".into(), vdevs.into());
-            for (class, vdevs) in [("logs", logs), ("spares", spares)] {
+            for (class, vdevs) in [("logs", logs), ("l2cache", caches), ("spares", spares)] {
                 if !vdevs.is_empty() {
                     object.insert(class.into(), vdevs.into());
                 }
@@ -183,6 +187,7 @@ pub(super) fn vdev_info(vdev: &VdevReport, naming: &Naming, as_int: bool) -> Obj
     }
     let is_spare = matches!(&*vdev.state, "AVAIL" | "INUSE");
     let class = match (is_spare, vdev.is_log) {
+        _ if vdev.is_cache => "l2cache",
         (true, _) => "spare",
         (_, true) => "log",
         _ => "normal",

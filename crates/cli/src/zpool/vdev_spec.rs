@@ -35,6 +35,7 @@ enum Group {
     /// No group: what follows are separate intent log devices, and mirrors of them.
     Log,
     Spare,
+    Cache,
 }
 
 fn group(word: &str) -> Option<Result<Group, Failure>> {
@@ -46,7 +47,8 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
         "raidz3" => Some(Ok(Group::Raidz(3))),
         "spare" => Some(Ok(Group::Spare)),
         "log" => Some(Ok(Group::Log)),
-        "cache" | "special" | "dedup" => refuse(),
+        "cache" => Some(Ok(Group::Cache)),
+        "special" | "dedup" => refuse(),
         _ if word == "draid"
             || word
                 .strip_prefix("draid")
@@ -67,8 +69,9 @@ struct Top {
 }
 
 impl Top {
-    fn is_spare(&self) -> bool {
-        self.group == Some(Group::Spare)
+    /// Whether these devices are no part of the tree of vdevs.
+    fn is_beside(&self) -> bool {
+        matches!(self.group, Some(Group::Spare | Group::Cache))
     }
 }
 
@@ -103,7 +106,7 @@ fn parse_with(
                 (is_log, names_logs) = (true, true);
                 continue;
             }
-            Group::Spare => is_log = false,
+            Group::Spare | Group::Cache => is_log = false,
             Group::Raidz(_) if is_log => {
                 return Err(refused("invalid vdev specification: unsupported 'log' device: raidz"));
             }
@@ -112,8 +115,9 @@ fn parse_with(
         let count = rest.iter().position(|word| group(word).is_some()).unwrap_or(rest.len());
         let (names, after) = rest.split_at(count);
         rest = after;
-        if kind == Group::Spare && tops.iter().any(Top::is_spare) {
-            return Err(refused("invalid vdev specification: 'spare' can be specified only once"));
+        let is_once = matches!(kind, Group::Spare | Group::Cache);
+        if is_once && tops.iter().any(|top| top.group == Some(kind)) {
+            return Err(refused(format!("invalid vdev specification: '{word}' can be specified only once")));
         }
         let devices = names.iter().map(|name| look_up(name)).collect::<Result<Vec<_>, _>>()?;
         check_width(word, kind, devices.len())?;
@@ -150,7 +154,7 @@ fn check_width(word: &str, kind: Group, devices: usize) -> Result<(), Failure> {
     let (least, most) = match kind {
         Group::Mirror => (2, usize::MAX),
         Group::Raidz(parity) => (usize::from(parity) + 1, RAIDZ_DEVICES_MAX),
-        Group::Spare | Group::Log => (1, usize::MAX),
+        Group::Spare | Group::Cache | Group::Log => (1, usize::MAX),
     };
     if devices < least {
         let many = if least == 1 { "" } else { "s" };
@@ -169,6 +173,7 @@ fn request(top: Top) -> VdevRequest {
         Some(Group::Mirror) => VdevRequest::Mirror(paths),
         Some(Group::Raidz(parity)) => VdevRequest::Raidz { parity, children: paths },
         Some(Group::Spare) => VdevRequest::Spare(paths),
+        Some(Group::Cache) => VdevRequest::Cache(paths),
         Some(Group::Log) | None => VdevRequest::Leaf(paths.swap_remove(0)),
     }
 }
@@ -192,7 +197,7 @@ pub(super) fn level_of_request(vdev: &VdevRequest) -> Option<Level> {
             let is_disk = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
             Some(Level { kind: if is_disk { "disk" } else { "file" }, parity: 0, width: 1 })
         }
-        VdevRequest::Log(_) | VdevRequest::Spare(_) => None,
+        VdevRequest::Log(_) | VdevRequest::Spare(_) | VdevRequest::Cache(_) => None,
     }
 }
 
@@ -200,7 +205,7 @@ fn level(top: &Top) -> Level {
     match top.group {
         Some(Group::Mirror) => Level { kind: "mirror", parity: 0, width: top.devices.len() },
         Some(Group::Raidz(parity)) => Level { kind: "raidz", parity, width: top.devices.len() },
-        Some(Group::Log | Group::Spare) | None => {
+        Some(Group::Log | Group::Spare | Group::Cache) | None => {
             Level { kind: if top.devices[0].is_disk { "disk" } else { "file" }, parity: 0, width: 1 }
         }
     }
@@ -209,7 +214,7 @@ fn level(top: &Top) -> Level {
 fn mismatches(tops: &[Top]) -> Vec<String> {
     let mut found = Vec::new();
     // What a log protects is its own matter (`get_replication`).
-    let tops: Vec<&Top> = tops.iter().filter(|top| !top.is_spare() && !top.is_log).collect();
+    let tops: Vec<&Top> = tops.iter().filter(|top| !top.is_beside() && !top.is_log).collect();
     for top in tops.iter().filter(|top| top.group.is_some()) {
         let kind = level(top).kind;
         if top.devices.windows(2).any(|pair| pair[0].is_disk != pair[1].is_disk) {
@@ -350,6 +355,7 @@ mod tests {
             parsed("mirror a b spare disk big", false).unwrap(),
             [VdevRequest::Mirror(paths("a b")), VdevRequest::Spare(paths("disk big"))]
         );
+        assert_eq!(parsed("mirror a b log c cache disk big", false).unwrap()[2], VdevRequest::Cache(paths("disk big")));
         // A log protects as it likes, and is no group: what follows it is one log after the other.
         assert_eq!(
             parsed("mirror a b log disk e mirror c d spare f", false).unwrap(),
@@ -383,7 +389,9 @@ mod tests {
             ("raidz a", "raidz requires at least 2 devices"),
             ("raidz2 a b", "raidz2 requires at least 3 devices"),
             ("raidz3 a b c mirror d e", "raidz3 requires at least 4 devices"),
-            ("raidz a b cache c", "'cache' vdevs are not supported yet"),
+            ("raidz a b special c", "'special' vdevs are not supported yet"),
+            ("a cache", "cache requires at least 1 device"),
+            ("a cache b cache c", "'cache' can be specified only once"),
             ("draid2:4d a b", "'draid2:4d' vdevs are not supported yet"),
             ("a spare", "spare requires at least 1 device"),
             ("a spare b mirror c d spare e", "'spare' can be specified only once"),

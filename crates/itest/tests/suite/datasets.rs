@@ -261,14 +261,9 @@ fn properties_without_effect_are_refused_and_the_others_reach_the_disk() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 256);
     lab.create("", "tank", "d0");
-    for (property, value) in [
-        ("nbmand", "on"),
-        ("special_small_blocks", "4096"),
-        ("secondarycache", "none"),
-        ("utf8only", "on"),
-        ("used", "1"),
-        ("sharenfs", "on"),
-    ] {
+    for (property, value) in
+        [("nbmand", "on"), ("special_small_blocks", "4096"), ("utf8only", "on"), ("used", "1"), ("sharenfs", "on")]
+    {
         lab.zfs(&format!("set {property}={value} tank")).refused();
     }
     let fs_ = lab.create_fs("-o utf8only=on -o dnodesize=2k -o redundant_metadata=none -o com.example:a=b", "tank/f");

@@ -4,6 +4,7 @@
 mod attributes;
 mod bad_input;
 mod bookmarks;
+mod cache_devices;
 mod clients;
 mod clones;
 mod compatibility;

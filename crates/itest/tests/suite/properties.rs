@@ -12,7 +12,7 @@ use std::process::Command;
 use platter_itest::{Lab, Tree, data, zdb};
 
 /// An inherited property: its value by default, two others, and one that is refused.
-const INHERITED: [[&str; 5]; 18] = [
+const INHERITED: [[&str; 5]; 19] = [
     ["compression", "on", "zstd-7", "gzip-9", "zip"],
     ["recordsize", "128K", "1M", "512", "100K"],
     ["checksum", "on", "sha256", "blake3", "md5"],
@@ -29,6 +29,7 @@ const INHERITED: [[&str; 5]; 18] = [
     ["sync", "standard", "always", "disabled", "never"],
     ["redundant_metadata", "all", "most", "none", "few"],
     ["primarycache", "all", "metadata", "none", "data"],
+    ["secondarycache", "all", "metadata", "none", "data"],
     ["overlay", "on", "off", "on", "1"],
     ["mountpoint", "", "none", "legacy", "relative/path"],
 ];
@@ -224,7 +225,7 @@ fn can_have_lists(mount: &Path) -> bool {
 }
 
 /// What a live mount does about each property that can be inherited, or why nothing.
-const LIVE: [(&str, Result<Does, &str>); 18] = [
+const LIVE: [(&str, Result<Does, &str>); 19] = [
     ("compression", Err("of blocks written from now on, mounted or not")),
     ("recordsize", Err("of files made from now on, mounted or not")),
     ("checksum", Err("of blocks written from now on, mounted or not")),
@@ -241,6 +242,7 @@ const LIVE: [(&str, Result<Does, &str>); 18] = [
     ("sync", Err("of the intent log, mounted or not")),
     ("redundant_metadata", Err("of blocks written from now on, mounted or not")),
     ("primarycache", Err("of the block cache, mounted or not")),
+    ("secondarycache", Err("of cache devices, mounted or not")),
     ("overlay", Err("of mounting")),
     ("mountpoint", Err("of where it is mounted")),
 ];

@@ -31,17 +31,19 @@ const READ_MAX: Duration = Duration::from_millis(200);
 /// For how long a device that did not answer in time is not asked: at first, and at most.
 const SILENCE_LEAST: Duration = Duration::from_secs(2);
 const SILENCE_MOST: Duration = Duration::from_secs(60);
-/// Reads under way at a time; who comes beyond them reads from the pool.
-const READS_MAX: usize = 32;
+/// Bytes being read at a time, in units of [`READ_UNIT`]; who comes beyond them reads from the pool.
+const READS_MAX: usize = 32 << 10;
+const READ_UNIT: u32 = 1 << 10;
 /// So many errors within so long are too many (`io_n` and `io_t` of `zfs-diagnosis`, `cmd/zed/agents`).
 const ERRORS_MAX: usize = 10;
 const ERRORS_WITHIN: Duration = Duration::from_secs(600);
 /// What is written at once, bytes: what is small is joined.
 const CHUNK: usize = 1 << 20;
 
-/// How a device is silent.
+/// When a device answered, and when it did not.
 #[derive(Default)]
 struct Silence {
+    answered: Option<Instant>,
     until: Option<Instant>,
     last: Duration,
 }
@@ -50,7 +52,7 @@ struct Silence {
 pub struct CacheDevice {
     /// What the index calls it.
     pub(crate) number: u32,
-    pub(super) pool: Guid,
+    pool: AtomicU64,
     pub(super) leaf: Arc<Leaf>,
     pub(super) ashift: u32,
     /// A ring that ends before this many bytes has no log.
@@ -75,7 +77,7 @@ impl CacheDevice {
     pub(super) fn new(number: u32, pool: Guid, leaf: Arc<Leaf>, ashift: u32, logged_least: u64) -> Self {
         Self {
             number,
-            pool,
+            pool: AtomicU64::new(pool.0),
             leaf,
             ashift,
             logged_least,
@@ -88,6 +90,15 @@ impl CacheDevice {
             size: AtomicU64::new(0),
             written: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// The pool whose blocks it has.
+    pub(super) fn pool(&self) -> Guid {
+        Guid(self.pool.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_pool(&self, pool: Guid) {
+        self.pool.store(pool.0, Ordering::Relaxed);
     }
 
     /// The leaf behind it.
@@ -135,7 +146,8 @@ impl CacheDevice {
         if self.has_left() || !self.leaf.is_usable() || self.is_silent() {
             return None;
         }
-        let permit = self.reads.clone().try_acquire_owned().ok()?;
+        let units = place.psize.div_ceil(READ_UNIT);
+        let permit = self.reads.clone().try_acquire_many_owned(units).ok()?;
         let device = self.clone();
         // Whoever waits may go on without it: it ends by itself.
         let reading = tokio::spawn(async move {
@@ -145,7 +157,7 @@ impl CacheDevice {
         });
         match tokio::time::timeout(READ_MAX, reading).await {
             Ok(read) => {
-                *self.silence.lock() = Silence::default();
+                *self.silence.lock() = Silence { answered: Some(Instant::now()), ..Silence::default() };
                 let bytes: BufMut = read.ok().flatten()?;
                 Some(bytes.freeze().slice(..place.psize as usize))
             }
@@ -160,10 +172,13 @@ impl CacheDevice {
         self.silence.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// It did not answer in time: it is left alone for a while, longer each time.
+    /// It did not answer in time. If it answered nobody else meanwhile it is left alone for a while, longer each time.
     fn note_silence(&self) {
         let mut silence = self.silence.lock();
         let now = Instant::now();
+        if silence.answered.is_some_and(|answered| now - answered < READ_MAX) {
+            return;
+        }
         if silence.until.is_none_or(|until| now >= until) {
             silence.last = (silence.last * 2).clamp(SILENCE_LEAST, SILENCE_MOST);
             silence.until = Some(now + silence.last);
@@ -264,7 +279,7 @@ impl CacheDevice {
     /// Writes the header as of now. One that could not be written leads to what was there before, which is as good: the
     /// blocks tell themselves.
     pub(super) async fn write_header(&self, written: &Written) {
-        let header = written.header(self.pool, self.leaf.guid()).encode(self.ashift, sha256);
+        let header = written.header(self.pool(), self.leaf.guid()).encode(self.ashift, sha256);
         self.noted(self.leaf.write_cached(HEADER_OFFSET, Buf::copy_from(&header), Priority::AsyncWrite).await);
     }
 }

@@ -37,6 +37,8 @@ struct Waiting {
     candidates: VecDeque<Candidate>,
     bytes: u64,
     most: u64,
+    /// Whether something was left out since somebody last asked.
+    is_short: bool,
 }
 
 /// The blocks that wait, the first that came first.
@@ -56,6 +58,7 @@ impl Feed {
         let most = if origin == Origin::Read { waiting.most } else { waiting.most / 2 };
         let bytes = waiting.bytes + candidate.stored.len() as u64;
         if bytes > most {
+            waiting.is_short = true;
             return false;
         }
         waiting.bytes = bytes;
@@ -70,6 +73,11 @@ impl Feed {
         waiting.candidates.pop_front();
         waiting.bytes -= candidate.stored.len() as u64;
         Some(candidate)
+    }
+
+    /// Whether there was no room for something since this was last asked.
+    pub(crate) fn was_short(&self) -> bool {
+        std::mem::take(&mut self.0.lock().is_short)
     }
 
     /// Forgets all of them.
@@ -98,6 +106,7 @@ mod tests {
         assert!(feed.next_if(|_| false).is_none());
         assert_eq!(feed.next_if(|_| true).map(|first| first.key.offset), Some(0));
         assert_eq!(taken(Origin::Read), 1);
+        assert!(feed.was_short() && !feed.was_short());
         feed.clear();
         assert!(feed.next_if(|_| true).is_none());
     }

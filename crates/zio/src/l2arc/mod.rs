@@ -60,8 +60,8 @@ use crate::store::Store;
 /// (`l2arc_write_max`, `l2arc_write_boost`).
 const ROUND: u64 = 32 << 20;
 const BOOST: u64 = 32 << 20;
-/// Time between two rounds, and after one that wrote more than half of what it may (`l2arc_feed_secs`,
-/// `l2arc_feed_min_ms`).
+/// Time between two rounds, and after one that wrote more than half of what it may or did not keep up
+/// (`l2arc_feed_secs`, `l2arc_feed_min_ms`).
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_LEAST: Duration = Duration::from_millis(200);
 /// Of the memory cache the index may take one part in so many, and what waits to be written another.
@@ -172,6 +172,11 @@ impl L2arc {
         let rebuilt = device.rebuild(self).await;
         self.settle(cache);
         rebuilt
+    }
+
+    /// The pool is called otherwise from now on: so say the devices' headers with what is written next.
+    pub fn set_pool(&self, pool: Guid) {
+        self.devices.read().iter().for_each(|device| device.set_pool(pool));
     }
 
     /// A device leaves: nothing is read from it or written there any more, but for what is under way.
@@ -309,7 +314,9 @@ impl L2arc {
             self.index.write().forget_device(device.number);
         }
         self.settle(cache);
-        let pause = if taken > most / 2 { PAUSE_LEAST } else { PAUSE };
+        // Where little may wait, it must not wait for long.
+        let is_behind = taken > most / 2 || self.feed.was_short();
+        let pause = if is_behind { PAUSE_LEAST } else { PAUSE };
         pause.saturating_sub(began.elapsed())
     }
 

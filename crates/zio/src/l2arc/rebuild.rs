@@ -67,7 +67,7 @@ impl CacheDevice {
         let size = header_size(self.ashift) as usize;
         let bytes = self.noted(self.leaf.read_cached(HEADER_OFFSET, size, Priority::AsyncRead).await)?;
         let header = DeviceHeader::decode(&bytes, self.ashift, sha256).ok()?;
-        (header.pool == self.pool && header.vdev == self.leaf.guid()).then_some(header)
+        (header.pool == self.pool() && header.vdev == self.leaf.guid()).then_some(header)
     }
 
     async fn walk(&self, l2arc: &L2arc, written: &mut Written) -> Rebuilt {

@@ -1,0 +1,262 @@
+//! The cache devices (L2ARC) of a pool as it is configured: their list in the MOS, how they come and go
+//! (`spa_load_l2cache`, `spa_sync_aux_dev` and `spa_vdev_remove` in `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - a cache device is one pool's alone, and holds nothing that the pool's devices do not have: whatever becomes of it,
+//!   the pool is as whole as it was;
+//! - its label says which device it is, and what is there is used only when that is what the list says.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_device::{BlockDevice, OpenOptions};
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Tx};
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::history;
+use platter_dsl::version::PoolVersion;
+use platter_nvlist::NvList;
+use platter_ondisk::names::config::{ASHIFT, FAULTED, L2CACHE, OFFLINE};
+use platter_ondisk::names::pool_directory;
+use platter_ondisk::{Guid, ObjectId};
+use platter_vdev::geometry::best_ashift;
+
+use crate::cache_list::Caches;
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::environment::Environment;
+use crate::open_vdevs::NewDevices;
+use crate::{cache_devices, cache_label, config_object, labels, locked, spares};
+
+/// More cache devices than a pool may have devices are damage.
+const CACHES_MAX: usize = 4096;
+/// How long a device that leaves may take to lose its labels.
+const CLEAR_MAX: Duration = Duration::from_secs(5);
+/// The first version with cache devices (`SPA_VERSION_L2CACHE`).
+const VERSION_LEAST: u64 = 10;
+
+/// Reads the list. Damage to it costs the cache devices, not the pool.
+pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Caches {
+    let read = async {
+        let object = ObjectId(directory.get_u64(pool_directory::L2CACHE.as_bytes()).await?.unwrap_or(0));
+        if !object.is_some() {
+            return Ok(Caches::default());
+        }
+        let list = config_object::read_list(os, object, "list of cache devices").await?;
+        let mut configs: Vec<VdevConfig> = Vec::new();
+        for entry in list.get_list_array(L2CACHE).unwrap_or(&[]).iter().take(CACHES_MAX) {
+            let config = VdevConfig::parse(entry).map_err(PoolError::Unavailable)?;
+            if config.is_leaf() && configs.iter().all(|known| known.guid != config.guid) {
+                configs.push(config);
+            }
+        }
+        Ok::<_, PoolError>(Caches::new(object, configs))
+    };
+    read.await.unwrap_or_else(|error| {
+        tracing::warn!(pool, %error, "the pool has no cache devices for now: their list cannot be read");
+        Caches::default()
+    })
+}
+
+/// A device as it stands in the list (`vdev_config_generate` with `VDEV_CONFIG_L2CACHE`).
+fn entry(config: &VdevConfig) -> NvList {
+    let mut entry = NvList::new();
+    entry.add_str("type", &*config.kind).add_u64("guid", config.guid.0);
+    if let Some(path) = &config.path {
+        entry.add_str("path", &**path);
+    }
+    if let Some(whole_disk) = config.whole_disk {
+        entry.add_u64("whole_disk", whole_disk);
+    }
+    let own = [ASHIFT, OFFLINE, FAULTED];
+    for (name, value) in config.other.iter().filter(|(name, _)| !own.contains(name)) {
+        entry.add(name, value.clone());
+    }
+    entry.add_u64(ASHIFT, config.ashift);
+    for (name, _) in [(OFFLINE, config.offline), (FAULTED, config.faulted)].into_iter().filter(|(_, set)| *set) {
+        entry.add_u64(name, 1);
+    }
+    entry
+}
+
+/// Writes the list, in the syncing group.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn store(core: &Core, tx: &Tx) -> Result<()> {
+    let entries = core.caches.configs().iter().map(entry).collect();
+    let object = *core.caches.object.lock();
+    let (os, directory) = (&core.dsl.mos, &core.dsl.directory);
+    let object = match object.is_some() {
+        true => object,
+        false => config_object::create_list(os, directory, tx, pool_directory::L2CACHE).await?,
+    };
+    *core.caches.object.lock() = object;
+    let mut list = NvList::new();
+    list.add_list_array(L2CACHE, entries);
+    config_object::write_list(os, tx, object, &list.encode_xdr()).await?;
+    Ok(())
+}
+
+/// Opens planned cache devices, whole disks partitioned, and labels them. None is in any list yet.
+///
+/// # Errors
+/// The pool's version has none; the first device that cannot be had or written.
+pub async fn prepare(
+    environment: &Environment,
+    planned: Vec<VdevConfig>,
+    devices: &mut NewDevices,
+    (version, ashift): (PoolVersion, u64),
+) -> Result<Vec<VdevConfig>> {
+    if !planned.is_empty() && version.0 < VERSION_LEAST {
+        return Err(PoolError::Unsupported(format!("pool version {version} has no cache devices")));
+    }
+    let mut prepared = Vec::new();
+    for config in planned {
+        let Some(device) = devices.0.remove(&config.guid.0) else { continue };
+        let own = NewDevices([(config.guid.0, device)].into());
+        let (config, device) = spares::open_alone(environment, config, own, ashift).await?;
+        let geometry = device.geometry();
+        let best = u64::from(best_ashift([(geometry.logical_ashift(), geometry.physical_ashift())]));
+        let ashift = if ashift == 0 { best } else { ashift.max(u64::from(geometry.logical_ashift())) };
+        let config = VdevConfig { ashift, ..config };
+        let written = cache_label::write(&*device, version.0, &config).await;
+        written.map_err(|error| PoolError::Unavailable(error.to_string()))?;
+        prepared.push(config);
+    }
+    Ok(prepared)
+}
+
+/// Adds labelled devices to the list, in the syncing group. They are opened afterwards.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn add(core: &Core, tx: &Tx, configs: Vec<VdevConfig>) -> Result<()> {
+    if configs.is_empty() {
+        return Ok(());
+    }
+    for config in &configs {
+        core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", config.guid.0.into())]);
+        if tx.txg() != platter_dsl::dataset::TXG_INITIAL {
+            let event = format!("vdev={} type=l2cache", config.guid);
+            history::append_event(&core.dsl, tx, "vdev add", &event).await?;
+        }
+    }
+    core.caches.extend(configs);
+    store(core, tx).await
+}
+
+/// `zpool remove` of a cache device. Nothing of the pool is there alone: it goes at once.
+///
+/// # Errors
+/// Out of space, device errors of the pool's own.
+pub async fn remove(core: &Arc<Core>, guid: Guid) -> Result<()> {
+    let cache = core.caches.get(guid);
+    core.task(async move |core, tx| {
+        core.caches.list.lock().retain(|cache| cache.config.guid != guid);
+        core.event("sysevent.fs.zfs.vdev_remove_aux", vec![("vdev_guid", guid.0.into())]);
+        history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=l2cache")).await?;
+        store(&core, &tx).await
+    })
+    .await?;
+    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
+    let Some(cache) = cache else { return Ok(()) };
+    let device = cache.leaf.as_ref().and_then(|leaf| leaf.device());
+    cache_devices::close(core, &cache, false).await;
+    if let Some(device) = device {
+        clear(core, guid, &*device).await;
+    }
+    Ok(())
+}
+
+/// Makes a device that is no pool's any more an unused one, if it lets itself be soon.
+async fn clear(core: &Core, guid: Guid, device: &dyn BlockDevice) {
+    let cleared = tokio::time::timeout(CLEAR_MAX, labels::clear(device)).await;
+    let why = match cleared {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it does not answer".into(),
+    };
+    tracing::warn!(pool = core.name(), why, "the labels of cache device {guid}, which has left, stay");
+}
+
+/// The pool is destroyed: its cache devices are nobody's. They are closed already.
+pub async fn forget_all(core: &Core) {
+    for config in core.caches.configs() {
+        let path = PathBuf::from(config.path.clone().unwrap_or_default());
+        let opened = core.source.open_vdev(&path, config.whole_disk == Some(1), OpenOptions::exclusive());
+        let Ok(Ok(device)) = tokio::time::timeout(CLEAR_MAX, opened).await else { continue };
+        if cache_label::read(&*device).await == Some(config.guid) {
+            clear(core, config.guid, &*device).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_api::report::Detail;
+    use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+
+    use super::*;
+    use crate::Pool;
+    use crate::test_environment::environment;
+    use crate::verdict_flags::{Judge, Judged, judge};
+
+    #[test]
+    fn what_is_stored_of_a_device_reads_back() {
+        let mut config = VdevConfig {
+            kind: "disk".into(),
+            guid: Guid(77),
+            path: Some("/dev/nvme0n1p1".into()),
+            whole_disk: Some(1),
+            ashift: 12,
+            offline: true,
+            ..VdevConfig::default()
+        };
+        config.other.add_str("devid", "nvme-x");
+        assert_eq!(VdevConfig::parse(&entry(&config)), Ok(config.clone()));
+        judge(&mut config, Judged::Faulted, Judge::Somebody);
+        assert_eq!(VdevConfig::parse(&entry(&config)), Ok(config.clone()));
+        // A verdict for now is not for the next import.
+        judge(&mut config, Judged::Faulted, Judge::SomebodyForNow);
+        assert!(!VdevConfig::parse(&entry(&config)).expect("it is one").faulted);
+    }
+
+    /// A pool with another guid went on writing its cache device's header with the old one: the next import found nothing
+    /// there. A device is looked for beside the pool's others, too.
+    #[tokio::test]
+    async fn a_cache_device_stays_the_pools_whatever_changes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = |name: &str, size: u64| {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
+            path
+        };
+        let (data, cache) = (make("d0", 128 << 20), make("c0", 2 << 30));
+        let vdevs = vec![VdevRequest::Leaf(data), VdevRequest::Cache(vec![cache.clone()])];
+        let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
+        let pool = Pool::create(environment(3), request).await.expect("created");
+        let caches = async |pool: &Arc<Pool>| pool.report(Detail::default()).await.expect("a report").caches;
+        let [shown] = &caches(&pool).await[..] else { panic!("it is shown") };
+        assert_eq!((&*shown.state, shown.size > 1 << 30, shown.is_cache), ("ONLINE", true, true));
+        pool.change(PoolChange::Reguid { guid: Some(99) }).await.expect("another guid");
+        let device = pool.core.caches.list.lock()[0].device.clone().expect("it is open");
+        pool.export().await.expect("exported");
+        assert!(device.has_left() && caches(&pool).await[0].state == "UNAVAIL", "nothing of it is open any more");
+
+        let other = tempfile::tempdir().expect("a folder");
+        for name in ["d0", "c0"] {
+            std::fs::rename(folder.path().join(name), other.path().join(name)).expect("moved");
+        }
+        let search = vec![other.path().to_owned()];
+        let request = ImportRequest { pool: "tank".into(), search, ..ImportRequest::default() };
+        let pool = Pool::import(environment(3), request).await.expect("imported");
+        let [shown] = &caches(&pool).await[..] else { panic!("it is shown") };
+        assert_eq!(shown.path.as_deref(), other.path().join("c0").to_str());
+        assert_eq!(shown.state, "ONLINE");
+        pool.destroy().await.expect("destroyed");
+        let left = environment(3).devices.open_path(&other.path().join("c0"), OpenOptions::read_only()).await;
+        assert_eq!(cache_label::read(&*left.expect("it is there")).await, None, "it is nobody's any more");
+    }
+}
