@@ -1,4 +1,5 @@
-//! The cache devices of a pool while it is open: opened, fed, judged, closed.
+//! The cache devices of a pool while it is open: opened, fed, judged, closed, removed
+//! (`spa_vdev_remove` in `module/zfs/spa.c`).
 //!
 //! Invariants:
 //! - no group, no command but those about it, and no reader waits for a cache device for longer than a bound;
@@ -13,7 +14,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use platter_api::report::{Detail, VdevReport};
 use platter_api::request::Changed;
 use platter_device::{BlockDevice, DeviceSource, OpenOptions};
 use platter_dsl::error::Result;
@@ -27,12 +27,14 @@ use crate::cache_list::Cache;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::verdict_flags::{Judge, Judged};
-use crate::{cache_label, caches, open_vdevs, pool_events, status, verdict_flags};
+use crate::{cache_label, caches, labels, locked, open_vdevs, pool_events, verdict_flags};
 
 /// How long the opening of a cache device is waited for. It goes on by itself.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// How long a device that is closed may take to end the round of writes that is under way.
 const REST_MAX: Duration = Duration::from_secs(5);
+/// How long a device that leaves may take to lose its labels.
+const CLEAR_MAX: Duration = Duration::from_secs(5);
 /// Other places at which a device is looked for that is not where it was.
 const PLACES_MAX: usize = 64;
 
@@ -158,7 +160,7 @@ async fn work(core: Arc<Core>, device: Arc<CacheDevice>) {
             Some(core) if !is_over(&core) => {}
             _ => return,
         }
-        let pause = store.state().l2arc.round(&store, &device).await;
+        let pause = store.state().l2arc.round(&store.state().cache, &device).await;
         if device.has_left() {
             return;
         }
@@ -181,6 +183,7 @@ pub async fn close(core: &Core, cache: &Cache, at_rest: bool) {
     }
     if let Some(leaf) = &cache.leaf {
         leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
+        assert!(!leaf.is_usable(), "nothing more is asked of it");
     }
 }
 
@@ -283,12 +286,48 @@ pub async fn reopen_all(core: &Arc<Core>) {
     join_all(core.caches.configs().iter().map(|config| reopen(core, config.guid))).await;
 }
 
-/// What `zpool status` shows of them.
-pub fn report(core: &Core, detail: Detail) -> Vec<VdevReport> {
-    let list = core.caches.list.lock().clone();
-    for leaf in list.iter().filter_map(|cache| cache.leaf.as_ref()) {
-        // One that was deleted is of no use to anybody after the pool is closed.
-        leaf.check_present(true);
+/// `zpool remove` of a cache device. Nothing of the pool is there alone: it goes at once.
+///
+/// # Errors
+/// Out of space, device errors of the pool's own.
+pub async fn remove(core: &Arc<Core>, guid: Guid) -> Result<()> {
+    let cache = core.caches.get(guid);
+    core.task(async move |core, tx| {
+        core.caches.list.lock().retain(|cache| cache.config.guid != guid);
+        core.event("sysevent.fs.zfs.vdev_remove_aux", vec![("vdev_guid", guid.0.into())]);
+        history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=l2cache")).await?;
+        caches::store(&core, &tx).await
+    })
+    .await?;
+    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
+    let Some(cache) = cache else { return Ok(()) };
+    let device = cache.leaf.as_ref().and_then(|leaf| leaf.device());
+    close(core, &cache, false).await;
+    if let Some(device) = device {
+        clear(core, guid, &*device).await;
     }
-    list.iter().map(|cache| status::cache_report(cache, detail)).collect()
+    Ok(())
+}
+
+/// Makes a device that is no pool's any more an unused one, if it lets itself be soon.
+async fn clear(core: &Core, guid: Guid, device: &dyn BlockDevice) {
+    let cleared = tokio::time::timeout(CLEAR_MAX, labels::clear(device)).await;
+    let why = match cleared {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it does not answer".into(),
+    };
+    tracing::warn!(pool = core.name(), why, "the labels of cache device {guid}, which has left, stay");
+}
+
+/// The pool is destroyed: its cache devices are nobody's. They are closed already.
+pub async fn forget_all(core: &Core) {
+    for config in core.caches.configs() {
+        let path = PathBuf::from(config.path.clone().unwrap_or_default());
+        let opened = core.source.open_vdev(&path, config.whole_disk == Some(1), OpenOptions::exclusive());
+        let Ok(Ok(device)) = tokio::time::timeout(CLEAR_MAX, opened).await else { continue };
+        if cache_label::read(&*device).await == Some(config.guid) {
+            clear(core, config.guid, &*device).await;
+        }
+    }
 }

@@ -1,25 +1,22 @@
-//! The cache devices (L2ARC) of a pool as it is configured: their list in the MOS, how they come and go
-//! (`spa_load_l2cache`, `spa_sync_aux_dev` and `spa_vdev_remove` in `module/zfs/spa.c`).
+//! The cache devices (L2ARC) of a pool as it is configured: their list in the MOS, and how they come (`spa_load_l2cache`
+//! and `spa_sync_aux_dev` in `module/zfs/spa.c`).
 //!
 //! Invariants:
 //! - a cache device is one pool's alone, and holds nothing that the pool's devices do not have: whatever becomes of it,
 //!   the pool is as whole as it was;
 //! - its label says which device it is, and what is there is used only when that is what the list says.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use platter_device::{BlockDevice, OpenOptions};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::history;
 use platter_dsl::version::PoolVersion;
 use platter_nvlist::NvList;
+use platter_ondisk::ObjectId;
 use platter_ondisk::names::config::{ASHIFT, FAULTED, L2CACHE, OFFLINE};
 use platter_ondisk::names::pool_directory;
-use platter_ondisk::{Guid, ObjectId};
 use platter_vdev::geometry::best_ashift;
 
 use crate::cache_list::Caches;
@@ -27,12 +24,10 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
-use crate::{cache_devices, cache_label, config_object, labels, locked, spares};
+use crate::{cache_label, config_object, spares};
 
 /// More cache devices than a pool may have devices are damage.
 const CACHES_MAX: usize = 4096;
-/// How long a device that leaves may take to lose its labels.
-const CLEAR_MAX: Duration = Duration::from_secs(5);
 /// The first version with cache devices (`SPA_VERSION_L2CACHE`).
 const VERSION_LEAST: u64 = 10;
 
@@ -137,6 +132,7 @@ pub async fn add(core: &Core, tx: &Tx, configs: Vec<VdevConfig>) -> Result<()> {
         return Ok(());
     }
     for config in &configs {
+        assert!(core.caches.get(config.guid).is_none(), "a device joins once");
         core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", config.guid.0.into())]);
         if tx.txg() != platter_dsl::dataset::TXG_INITIAL {
             let event = format!("vdev={} type=l2cache", config.guid);
@@ -147,56 +143,13 @@ pub async fn add(core: &Core, tx: &Tx, configs: Vec<VdevConfig>) -> Result<()> {
     store(core, tx).await
 }
 
-/// `zpool remove` of a cache device. Nothing of the pool is there alone: it goes at once.
-///
-/// # Errors
-/// Out of space, device errors of the pool's own.
-pub async fn remove(core: &Arc<Core>, guid: Guid) -> Result<()> {
-    let cache = core.caches.get(guid);
-    core.task(async move |core, tx| {
-        core.caches.list.lock().retain(|cache| cache.config.guid != guid);
-        core.event("sysevent.fs.zfs.vdev_remove_aux", vec![("vdev_guid", guid.0.into())]);
-        history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=l2cache")).await?;
-        store(&core, &tx).await
-    })
-    .await?;
-    locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
-    let Some(cache) = cache else { return Ok(()) };
-    let device = cache.leaf.as_ref().and_then(|leaf| leaf.device());
-    cache_devices::close(core, &cache, false).await;
-    if let Some(device) = device {
-        clear(core, guid, &*device).await;
-    }
-    Ok(())
-}
-
-/// Makes a device that is no pool's any more an unused one, if it lets itself be soon.
-async fn clear(core: &Core, guid: Guid, device: &dyn BlockDevice) {
-    let cleared = tokio::time::timeout(CLEAR_MAX, labels::clear(device)).await;
-    let why = match cleared {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "it does not answer".into(),
-    };
-    tracing::warn!(pool = core.name(), why, "the labels of cache device {guid}, which has left, stay");
-}
-
-/// The pool is destroyed: its cache devices are nobody's. They are closed already.
-pub async fn forget_all(core: &Core) {
-    for config in core.caches.configs() {
-        let path = PathBuf::from(config.path.clone().unwrap_or_default());
-        let opened = core.source.open_vdev(&path, config.whole_disk == Some(1), OpenOptions::exclusive());
-        let Ok(Ok(device)) = tokio::time::timeout(CLEAR_MAX, opened).await else { continue };
-        if cache_label::read(&*device).await == Some(config.guid) {
-            clear(core, config.guid, &*device).await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use platter_api::report::Detail;
     use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+
+    use platter_device::OpenOptions;
+    use platter_ondisk::Guid;
 
     use super::*;
     use crate::Pool;

@@ -19,7 +19,7 @@ use platter_zio::Phase;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::pool::Pool;
-use crate::{cache_devices, caches, free_commands, rebuild, scan, spares};
+use crate::{cache_devices, free_commands, rebuild, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -226,7 +226,7 @@ impl Pool {
     pub async fn destroy(&self) -> Result<()> {
         self.leave(Some(PoolState::Destroyed)).await?;
         spares::forget_all(&self.core).await;
-        caches::forget_all(&self.core).await;
+        cache_devices::forget_all(&self.core).await;
         self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
         Ok(())
     }

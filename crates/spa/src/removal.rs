@@ -24,7 +24,7 @@ use platter_vdev::{Condition, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::{caches, exchange, labels, locked, place, rebuild_store, spares};
+use crate::{cache_devices, exchange, labels, locked, place, rebuild_store, spares};
 
 /// Groups after which what was freed in the first of them is free for others, with some to spare.
 const GROUPS: usize = 8;
@@ -38,7 +38,7 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
         return spares::remove(core, &spare).await;
     }
     if let Some(cache) = core.caches.find(&*core.environment.devices, name).await {
-        return caches::remove(core, cache).await;
+        return cache_devices::remove(core, cache).await;
     }
     let vdev = match place::interior(core, name) {
         Some(vdev) => vdev,

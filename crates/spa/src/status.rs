@@ -7,7 +7,6 @@ use platter_vdev::{AllocationClass, Condition, Leaf, StatsSnapshot, TopVdev, Vde
 use platter_zio::Phase;
 
 use crate::advice::Signs;
-use crate::cache_devices;
 use crate::cache_list::Cache;
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -274,8 +273,18 @@ fn badness(state: &str, is_log: bool) -> usize {
     }
 }
 
-/// A cache device: counted and named as any leaf, and space of its own.
-pub fn cache_report(cache: &Cache, detail: Detail) -> VdevReport {
+/// All cache devices.
+fn caches(core: &Core, detail: Detail) -> Vec<VdevReport> {
+    let list = core.caches.list.lock().clone();
+    for leaf in list.iter().filter_map(|cache| cache.leaf.as_ref()) {
+        // A file that was deleted is of no use to anybody once the pool is closed.
+        leaf.check_present(true);
+    }
+    list.iter().map(|cache| cache_report(cache, detail)).collect()
+}
+
+/// A cache device: counted and named as any leaf, with space of its own.
+fn cache_report(cache: &Cache, detail: Detail) -> VdevReport {
     let (config, leaf) = (&cache.config, cache.leaf.as_deref());
     let path = config.path.clone();
     let unopened = || Condition::new(VdevState::CantOpen, VdevAux::OpenFailed);
@@ -320,7 +329,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let config = core.config.read().clone();
     let phase = core.dsl.store.suspension().phase();
     let strangers = wrong_labels(core);
-    let caches = cache_devices::report(core, detail);
+    let caches = caches(core, detail);
     let (has_damage, vdevs_and_caches) = (!damaged.is_empty(), with_caches(&vdevs, &caches));
     let signs = Signs { phase: &phase, scan: &scan, has_damage, vdevs: &vdevs_and_caches, strangers: &strangers };
     let advice = signs.advice();

@@ -191,14 +191,16 @@ impl ReadZio<'_> {
     /// Reads the block from a cache device or, where none has it, from the pool's devices, and caches it.
     async fn fetch(&self) -> std::result::Result<Buf, Failure> {
         let (store, bp) = (self.store, self.bp);
-        let l2arc = &store.state().l2arc;
-        let stored = match l2arc.read(store, bp, self.priority).await {
+        let (l2arc, can_tell) = (&store.state().l2arc, store.can_tell(bp));
+        let is_right = |bytes: &[u8]| matches(store, bp, bytes);
+        let near = if can_tell { l2arc.read(bp, self.priority, &is_right).await } else { None };
+        let stored = match near {
             Some(stored) => stored,
-            None => {
-                let stored = stored(store, bp, self.priority, false).await?;
-                l2arc.offer(store, self.bookmark.objset, bp, &stored, Origin::Read);
-                stored
-            }
+            None => stored(store, bp, self.priority, false).await.inspect(|stored| {
+                if can_tell {
+                    l2arc.offer(&store.state().cache, self.bookmark.objset, bp, stored, Origin::Read);
+                }
+            })?,
         };
         self.charge(stored.len()).await;
         let contents = self.decompress(stored).await?;
@@ -320,8 +322,7 @@ pub(crate) struct Copies<'a> {
 impl<'a> Copies<'a> {
     /// A block's, which is no gang block.
     pub(crate) fn of_block(store: &'a Store, bp: &'a BlkPtr, speculative: bool) -> Self {
-        let has_checksum = !matches!(bp.checksum_kind(), Checksum::OFF | Checksum::NOPARITY);
-        let can_tell = has_checksum && store.can_verify(bp.checksum_kind());
+        let can_tell = store.can_tell(bp);
         Self { store, bp, size: bp.psize(), proof: Proof::Checksum, can_tell, speculative }
     }
 

@@ -179,6 +179,12 @@ impl Store {
             && (!platter_checksum::needs_salt(kind) || self.state.checksums.get().is_some())
     }
 
+    /// Whether a block's checksum tells right from wrong.
+    pub(crate) fn can_tell(&self, bp: &BlkPtr) -> bool {
+        let kind = bp.checksum_kind();
+        !matches!(kind, Checksum::OFF | Checksum::NOPARITY) && self.can_verify(kind)
+    }
+
     /// The checksum of `bytes` as this machine writes it; `None` for an unknown kind, or a salted one without salt.
     pub(crate) fn checksum(&self, kind: Checksum, bytes: &[u8]) -> Option<Words> {
         match self.state.checksums.get() {

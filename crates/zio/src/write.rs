@@ -251,7 +251,9 @@ impl<'a> WriteZio<'a> {
         self.store.note_born(&self.bp, self.resumptions).await?;
         if !self.policy.passing {
             let (state, objset) = (self.store.state(), self.policy.bookmark.objset);
-            state.l2arc.offer(self.store, objset, &self.bp, &self.payload.bytes, Origin::Written);
+            if self.store.can_tell(&self.bp) {
+                state.l2arc.offer(&state.cache, objset, &self.bp, &self.payload.bytes, Origin::Written);
+            }
             state.cache.insert(objset, &self.bp, self.data);
         }
         Ok(self.bp)

@@ -83,7 +83,7 @@ impl Rig {
     }
 
     async fn feed(&self) {
-        self.store.state().l2arc.round(&self.store, &self.cache).await;
+        self.store.state().l2arc.round(self.store.cache(), &self.cache).await;
     }
 
     /// Reads all blocks past memory; how many reads reached the pool's device.
@@ -189,7 +189,7 @@ async fn it_goes_round_and_is_found_again() {
     };
     for first in (0..BLOCKS).step_by(25) {
         assert_eq!(read(first..first + 25).await, 25);
-        store.state().l2arc.round(&store, &cache).await;
+        store.state().l2arc.round(store.cache(), &cache).await;
     }
     let mut bytes = vec![0; 4096];
     device.peek(HEADER_OFFSET, &mut bytes);
@@ -361,7 +361,7 @@ async fn nobody_waits_for_a_device_that_hangs() {
     }
     let held = device.writes.acquire_many(100).await.expect("held");
     let (store, cache) = (rig.store.clone(), rig.cache.clone());
-    let round = tokio::spawn(async move { store.state().l2arc.round(&store, &cache).await });
+    let round = tokio::spawn(async move { store.state().l2arc.round(store.cache(), &cache).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let began = tokio::time::Instant::now();
     rig.read_all().await;

@@ -63,6 +63,7 @@ impl Feed {
         }
         waiting.bytes = bytes;
         waiting.candidates.push_back(candidate);
+        assert!(waiting.bytes <= waiting.most, "no more waits than may");
         true
     }
 

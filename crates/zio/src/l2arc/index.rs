@@ -81,6 +81,7 @@ impl Index {
         while self.entries() >= self.most && self.forget_oldest(place.device) {}
         self.written.entry(place.device).or_default().push_back((place.offset, key));
         self.places.insert(key, place);
+        assert!(self.entries() <= self.most.max(1), "the oldest have gone");
     }
 
     /// Notes a block that was written before all that are known of its device. Not where another place of it is known:

@@ -43,8 +43,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use platter_buffer::Buf;
 use platter_ondisk::l2arc::LOGGED_SIZE_MIN;
-use platter_ondisk::{BlkPtr, Checksum, Guid, ObjectId};
-use platter_vdev::{Leaf, Priority};
+use platter_ondisk::{BlkPtr, Guid, ObjectId};
+use platter_vdev::{Leaf, Priority, Verify};
 
 pub use self::device::CacheDevice;
 pub(crate) use self::feed::Origin;
@@ -52,9 +52,8 @@ pub use self::index::BLOCK_COST;
 pub use self::rebuild::Rebuilt;
 
 use self::feed::{Candidate, Feed};
-use self::index::{Index, Place};
-use crate::cache::{BlockCache, Caching, Key};
-use crate::store::Store;
+use self::index::Index;
+use crate::cache::{BlockCache, Caching};
 
 /// What a device writes in a round, bytes, and what it may write beyond that until memory is full for the first time
 /// (`l2arc_write_max`, `l2arc_write_boost`).
@@ -169,7 +168,7 @@ impl L2arc {
     /// Reads what a device knows from before.
     pub async fn rebuild(&self, device: &Arc<CacheDevice>, cache: &BlockCache) -> Rebuilt {
         self.follow(cache);
-        let rebuilt = device.rebuild(self).await;
+        let rebuilt = device.rebuild(&self.index).await;
         self.settle(cache);
         rebuilt
     }
@@ -200,16 +199,21 @@ impl L2arc {
 
     /// A block was freed.
     pub(crate) fn forget(&self, bp: &BlkPtr) {
-        if self.is_there.load(Ordering::Acquire)
+        if self.is_there()
             && let Some(key) = BlockCache::key(bp)
         {
             self.index.write().remove(&key);
         }
     }
 
-    /// The stored bytes of a block, verified, if a cache device has them soon.
-    pub(crate) async fn read(&self, store: &Store, bp: &BlkPtr, priority: Priority) -> Option<Buf> {
-        if !self.is_there.load(Ordering::Acquire) || !can_tell(store, bp) {
+    /// Whether there are any.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Acquire)
+    }
+
+    /// The stored bytes of a block, if a cache device has them soon, and `is_right` of them.
+    pub(crate) async fn read(&self, bp: &BlkPtr, priority: Priority, is_right: Verify<'_>) -> Option<Buf> {
+        if !self.is_there() {
             return None;
         }
         let key = BlockCache::key(bp)?;
@@ -223,7 +227,8 @@ impl L2arc {
             self.counters.unanswered.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        if store.checksum_of(bp, &bytes) != Some(bp.checksum()) {
+        assert_eq!(bytes.len() as u64, bp.psize(), "what is read there is as long as the block");
+        if !is_right(&bytes) {
             // What was written over meanwhile is no fault.
             if self.index.write().remove_from(&key, place) {
                 self.counters.wrong.fetch_add(1, Ordering::Relaxed);
@@ -235,9 +240,10 @@ impl L2arc {
         Some(bytes)
     }
 
-    /// Memory has taken in a block of object set `objset`, stored as `stored`. Waits for nothing.
-    pub(crate) fn offer(&self, store: &Store, objset: ObjectId, bp: &BlkPtr, stored: &Buf, origin: Origin) {
-        if !self.is_there.load(Ordering::Acquire) || !self.is_wanted(store, objset, bp) {
+    /// Memory (`cache`) has taken in a block of object set `objset`, stored as `stored`, whose checksum can tell. Waits
+    /// for nothing.
+    pub(crate) fn offer(&self, cache: &BlockCache, objset: ObjectId, bp: &BlkPtr, stored: &Buf, origin: Origin) {
+        if !self.is_there() || !self.is_wanted(cache, objset, bp) {
             return;
         }
         // The MOS is written in several passes, each over the last one.
@@ -250,22 +256,13 @@ impl L2arc {
     }
 
     /// Whether a block is to be on a cache device, and may be.
-    fn is_wanted(&self, store: &Store, objset: ObjectId, bp: &BlkPtr) -> bool {
+    fn is_wanted(&self, cache: &BlockCache, objset: ObjectId, bp: &BlkPtr) -> bool {
         let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
         let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
         caching.keeps(is_metadata)
-            && store.state().cache.keeps(objset, is_metadata)
-            && can_tell(store, bp)
+            && cache.keeps(objset, is_metadata)
             && !bp.is_protected()
             && u32::try_from(bp.psize()).is_ok()
-    }
-
-    pub(super) fn is_index_full(&self) -> bool {
-        self.index.read().is_full()
-    }
-
-    pub(super) fn add_oldest(&self, key: Key, place: Place) {
-        self.index.write().add_oldest(key, place);
     }
 
     /// Follows what memory may hold.
@@ -285,15 +282,15 @@ impl L2arc {
     }
 
     /// Writes what waits to a device, as much as it may in a round; when to come again.
-    pub async fn round(&self, store: &Store, device: &Arc<CacheDevice>) -> Duration {
-        let cache = &store.state().cache;
+    pub async fn round(&self, cache: &BlockCache, device: &Arc<CacheDevice>) -> Duration {
         self.follow(cache);
         if !device.is_ready() || !device.leaf().is_writable() || device.has_left() {
             return PAUSE;
         }
         let began = tokio::time::Instant::now();
         let boost = if self.is_warm.load(Ordering::Relaxed) { 0 } else { BOOST };
-        let (blocks, taken, most) = self.gather(store, device, ROUND + boost).await;
+        let (blocks, taken, most) = self.gather(cache, device, ROUND + boost).await;
+        assert!(taken <= most, "a round takes no more than it may");
         if blocks.is_empty() {
             return PAUSE;
         }
@@ -321,7 +318,7 @@ impl L2arc {
     }
 
     /// Takes blocks for one round of `wanted` bytes; with them what they take there, and what they might have.
-    async fn gather(&self, store: &Store, device: &CacheDevice, wanted: u64) -> (Vec<Candidate>, u64, u64) {
+    async fn gather(&self, cache: &BlockCache, device: &CacheDevice, wanted: u64) -> (Vec<Candidate>, u64, u64) {
         let held = device.written.lock().await;
         let Some(written) = held.as_ref() else { return (Vec::new(), 0, 1) };
         let most = written.round_max(wanted);
@@ -336,16 +333,11 @@ impl L2arc {
             let asize = written.asize(next.bp.psize());
             let fits = written.needed(blocks.len() as u64 + 1, bytes + asize) <= most;
             // It may have come twice, been freed and its property changed since.
-            if fits && !self.index.read().contains(&next.key) && self.is_wanted(store, next.objset, &next.bp) {
+            if fits && !self.index.read().contains(&next.key) && self.is_wanted(cache, next.objset, &next.bp) {
                 bytes += asize;
                 blocks.push(next);
             }
         }
         (blocks, bytes, most)
     }
-}
-
-/// Whether a block's checksum tells right from wrong.
-fn can_tell(store: &Store, bp: &BlkPtr) -> bool {
-    !matches!(bp.checksum_kind(), Checksum::OFF | Checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
 }

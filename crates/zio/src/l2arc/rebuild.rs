@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLock;
 use platter_checksum::{fletcher_4, fletcher_4_swapped, sha256};
 use platter_ondisk::Compression;
 use platter_ondisk::blkptr::BLOCK_SIZE_MAX;
@@ -18,9 +19,8 @@ use platter_ondisk::l2arc::{
 };
 use platter_vdev::Priority;
 
-use super::L2arc;
 use super::device::CacheDevice;
-use super::index::Place;
+use super::index::{Index, Place};
 use super::ring::Written;
 use crate::cache::Key;
 
@@ -36,7 +36,8 @@ pub struct Rebuilt {
 impl CacheDevice {
     /// Reads the device's log, and begins anew on a device that has none that fits; on one that may be written it has a
     /// header afterwards.
-    pub(super) async fn rebuild(self: &Arc<Self>, l2arc: &L2arc) -> Rebuilt {
+    pub(super) async fn rebuild(self: &Arc<Self>, index: &RwLock<Index>) -> Rebuilt {
+        assert!(!self.is_ready(), "a log is read before anything is written");
         let mut held = self.written.lock().await;
         let fresh = self.nothing();
         let found = match self.header().await {
@@ -47,7 +48,7 @@ impl CacheDevice {
         let written = match found {
             None => None,
             Some(mut written) => {
-                rebuilt = self.walk(l2arc, &mut written).await;
+                rebuilt = self.walk(index, &mut written).await;
                 Some(written).filter(|written| !written.is_without_logs())
             }
         };
@@ -70,7 +71,7 @@ impl CacheDevice {
         (header.pool == self.pool() && header.vdev == self.leaf.guid()).then_some(header)
     }
 
-    async fn walk(&self, l2arc: &L2arc, written: &mut Written) -> Rebuilt {
+    async fn walk(&self, index: &RwLock<Index>, written: &mut Written) -> Rebuilt {
         let (mut rebuilt, mut seen) = (Rebuilt::default(), BTreeSet::new());
         let [mut this, mut next] = written.last();
         let ring = *written.ring();
@@ -81,10 +82,10 @@ impl CacheDevice {
             for entry in block.entries.iter().rev().filter(|entry| is_covered(entry, &this, ring.end)) {
                 let key = Key { vdev: entry.dva.vdev, offset: entry.dva.offset, birth: entry.birth.0 };
                 let psize = u32::try_from(entry.psize).expect("its size was checked");
-                l2arc.add_oldest(key, Place { device: self.number, offset: entry.offset, psize });
+                index.write().add_oldest(key, Place { device: self.number, offset: entry.offset, psize });
                 rebuilt.blocks += 1;
             }
-            if l2arc.is_index_full() {
+            if index.read().is_full() {
                 break;
             }
             // What is older was written over by what was read first.
