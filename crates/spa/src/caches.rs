@@ -1,5 +1,5 @@
-//! The cache devices (L2ARC) of a pool as it is configured: their list in the MOS, and how they come (`spa_load_l2cache`
-//! and `spa_sync_aux_dev` in `module/zfs/spa.c`).
+//! The cache devices (L2ARC) of a pool as it is configured: their list in the MOS, and how they come
+//! (`spa_load_l2cache` and `spa_sync_aux_dev` in `module/zfs/spa.c`).
 //!
 //! Invariants:
 //! - a cache device is one pool's alone, and holds nothing that the pool's devices do not have: whatever becomes of it,
@@ -176,8 +176,7 @@ mod tests {
         assert!(!VdevConfig::parse(&entry(&config)).expect("it is one").faulted);
     }
 
-    /// A pool with another guid went on writing its cache device's header with the old one: the next import found nothing
-    /// there. A device is looked for beside the pool's others, too.
+    /// Under another guid, and when it is moved with the pool's other devices.
     #[tokio::test]
     async fn a_cache_device_stays_the_pools_whatever_changes() {
         let folder = tempfile::tempdir().expect("a folder");

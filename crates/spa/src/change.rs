@@ -206,7 +206,7 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// What the new vdevs look like, and behind them the cache devices and the spares, each below a vdev of their own; their
+/// What the new vdevs look like, and behind them the cache devices and the spares, below a vdev for each kind; their
 /// root has no name.
 pub fn show(tops: &[VdevConfig], caches: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
     fn report(vdev: &VdevConfig) -> VdevReport {

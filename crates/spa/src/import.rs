@@ -595,11 +595,11 @@ pub async fn finish(
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scan_store::load(&directory).await?;
-    let spares = spares::load(&os, &directory, &config.name).await;
-    let caches = caches::load(&os, &directory, &config.name).await;
-    let limits = vdev_limits::load(&os, &config.vdev_tree, &config.name).await;
-    let works = free_work::load(&os, &config.vdev_tree, &config.name).await;
-    let rebuilds = rebuild_store::load(&os, &config.vdev_tree, &config.name).await;
+    let name = &config.name;
+    let (spares, caches) = (spares::load(&os, &directory, name).await, caches::load(&os, &directory, name).await);
+    let limits = vdev_limits::load(&os, &config.vdev_tree, name).await;
+    let works = free_work::load(&os, &config.vdev_tree, name).await;
+    let rebuilds = rebuild_store::load(&os, &config.vdev_tree, name).await;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let missing = dtl::load(&os, &config.vdev_tree, leaves).await?;

@@ -48,7 +48,9 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
     match top {
         Some(top) if top.is_log => remove_log(core, top).await,
         _ => Err(PoolError::Unsupported(
-            "this version removes hot spares, cache devices and logs only; a device of a mirror leaves it with 'zpool detach'".into(),
+            "this version removes hot spares, cache devices and logs only; a device of a mirror leaves it with 'zpool \
+             detach'"
+                .into(),
         )),
     }
 }

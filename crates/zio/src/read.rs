@@ -1,11 +1,12 @@
 //! Reading one block, in the stages of [`read`] (`zio_read`, `zio_vdev_io_assess`, `module/zfs/zio.c`).
 //!
 //! ```text
-//! embedded? ─► cached? ─► check ─► admit ─► cache device? ─► gang? ─► choose a copy ─► issue, verify ─► (decrypt)
-//!                                                              │           ▲                 │    │    ─► decompress ─► keep
-//!                                                              │           └─ the next one ──┘    └─► repair the copies
-//!                                                              │                                      that were wrong
-//!                                                              └─ its header, then each of its parts, in the same way
+//! embedded? ─► cached? ─► check ─► admit ─► cache device? ─► gang? ─► choose a copy ─► issue, verify
+//!                                              │                │          ▲                 │    └─► repair the copies
+//!                                              │                │          └─ the next one ──┤        that were wrong
+//!                                              │                └─ its header, then each     ▼
+//!                                              │                   of its parts          (decrypt) ─► decompress ─► keep
+//!                                              └────────────────────────────────────────────▲
 //! ```
 //! What the devices cannot deliver now is waited for, where the pool waits at all, and read anew; what no device has is
 //! reported. What comes between verifying and decompressing one day (decryption) is a stage as these are: until then

@@ -1,6 +1,6 @@
 //! A log block and its entries (`l2arc_log_blk_phys_t`, `l2arc_log_ent_phys_t`): 64 KiB before it is compressed.
 
-use super::pointer::{LogPointer, WORDS};
+use super::pointer::{LOG_BLOCK_SIZE, LogPointer, WORDS};
 use super::{field, size_field, to_size_field, turned};
 use crate::blkptr::Dva;
 use crate::compression::Compression;
@@ -9,8 +9,6 @@ use crate::error::Error;
 use crate::ids::Txg;
 use crate::le::{put_words, u64_at};
 
-/// Bytes of a log block before it is compressed.
-pub const LOG_BLOCK_SIZE: usize = 64 << 10;
 /// Most entries of one (`L2ARC_LOG_BLK_MAX_ENTRIES`).
 pub const LOG_ENTRIES_MAX: usize = 1022;
 
@@ -160,7 +158,8 @@ mod tests {
 
         #[test]
         fn hostile_bytes_are_read_or_refused(seed: u64, count in 0u64..2000, magic: bool, length in 0usize..70_000) {
-            let mut bytes: Vec<u8> = (0..length).map(|at| (seed.rotate_left(at as u32 % 64) as u8) ^ at as u8).collect();
+            let byte = |at: usize| (seed.rotate_left(at as u32 % 64) as u8) ^ at as u8;
+            let mut bytes: Vec<u8> = (0..length).map(byte).collect();
             if magic && length >= 8 {
                 bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
             }

@@ -23,8 +23,8 @@ mod log;
 mod pointer;
 
 pub use header::{DeviceHeader, HEADER_OFFSET, header_size};
-pub use log::{LOG_BLOCK_SIZE, LOG_ENTRIES_MAX, LogBlock, LogEntry};
-pub use pointer::{LogPointer, Ring, lies_between};
+pub use log::{LOG_ENTRIES_MAX, LogBlock, LogEntry};
+pub use pointer::{LOG_BLOCK_SIZE, LogPointer, Ring, lies_between};
 
 use crate::embedded::ByteOrder;
 

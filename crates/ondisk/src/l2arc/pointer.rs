@@ -1,9 +1,11 @@
 //! Where a log block lies (`l2arc_log_blkptr_t`), and whether it is still there (`l2arc_log_blkptr_valid`).
 
-use super::{LOG_BLOCK_SIZE, field, size_field, to_size_field};
+use super::{field, size_field, to_size_field};
 use crate::checksum::Checksum;
 use crate::compression::Compression;
 
+/// Bytes of a log block before it is compressed.
+pub const LOG_BLOCK_SIZE: usize = 64 << 10;
 /// Words of a pointer.
 pub(super) const WORDS: usize = 8;
 
