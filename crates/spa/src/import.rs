@@ -578,7 +578,7 @@ pub async fn finish(
     os.set_hole_birth(features.is_active(Feature::HoleBirth));
     os.set_properties(mos_properties(PoolVersion(config.version), &features));
     let objects = well_known(&os, &directory).await?;
-    // Before any object set is opened: its blocks may be verified with it.
+    // Before any object set is opened: its blocks need it.
     salt::load(&directory, &store).await?;
     let mut claims = Vec::new();
     if !read_only {
@@ -600,7 +600,6 @@ pub async fn finish(
     let limits = vdev_limits::load(&os, &config.vdev_tree, name).await;
     let works = free_work::load(&os, &config.vdev_tree, name).await;
     let rebuilds = rebuild_store::load(&os, &config.vdev_tree, name).await;
-    let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
     let dsl = DslPool::new(DslPoolParts {
@@ -620,7 +619,7 @@ pub async fn finish(
         claims,
     });
     pool_properties.extend(properties);
-    let devices = OpenDevices { leaves: leaf_devices, ..devices };
+    let devices = OpenDevices { leaves: open_vdevs::leaf_devices(&vdevs), ..devices };
     let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, limits, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
     pool_events::listen_to_data_sets(&core);
