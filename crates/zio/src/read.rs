@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! embedded? ─► cached? ─► check ─► admit ─► cache device? ─► gang? ─► choose a copy ─► issue, verify
-//!                                              │                │         ▲                 │   └─► repair the copies
-//!                                              │                │         └─ the next one ──┤       that were wrong
-//!                                              │                └─ its header, then each    ▼
-//!                                              │                   of its parts         (decrypt) ─► decompress ─► keep
-//!                                              └───────────────────────────────────────────▲
+//!                                              │                │         ▲                │   └─► repair the copies
+//!                                              │                │         └─ the next one ─┤       that were wrong
+//!                                              │                └─ its header, then each   ▼
+//!                                              │                   of its parts        (decrypt) ─► decompress ─► keep
+//!                                              └──────────────────────────────────────────▲
 //! ```
 //! What the devices cannot deliver now is waited for, where the pool waits at all, and read anew; what no device has is
 //! reported. What comes between verifying and decompressing one day (decryption) is a stage as these are: until then
