@@ -41,7 +41,7 @@ impl CacheDevice {
         let mut held = self.written.lock().await;
         let fresh = self.nothing();
         let found = match self.header().await {
-            Some(header) => fresh.from_header(&header),
+            Some(header) => fresh.continued(&header),
             None => None,
         };
         let mut rebuilt = Rebuilt::default();

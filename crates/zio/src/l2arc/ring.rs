@@ -68,7 +68,7 @@ impl Written {
 
     /// As a header says, of the same pool and device, that fits this one; `None` when it does not, or has no log
     /// (`l2arc_dev_hdr_read`).
-    pub(crate) fn from_header(&self, header: &DeviceHeader) -> Option<Self> {
+    pub(crate) fn continued(&self, header: &DeviceHeader) -> Option<Self> {
         let Ring { start, end, .. } = self.ring;
         let fits = header.log_entries == self.log_entries
             && self.log_entries > 0
@@ -125,7 +125,7 @@ impl Written {
 
     /// What `blocks` of `bytes` in all take at most, log blocks included.
     pub(crate) fn needed(&self, blocks: u64, bytes: u64) -> u64 {
-        let logs = if self.log_entries == 0 { 0 } else { blocks / self.log_entries + 1 };
+        let logs = blocks.checked_div(self.log_entries).map_or(0, |full| full + 1);
         bytes + logs * self.asize(LOG_BLOCK_SIZE as u64)
     }
 
@@ -333,7 +333,7 @@ mod tests {
             written.close_log();
         });
         let header = written.header(Guid(1), Guid(2));
-        let taken = fresh.from_header(&header).expect("it fits");
+        let taken = fresh.continued(&header).expect("it fits");
         assert_eq!((taken.ring, taken.last), (written.ring, written.last));
         for wrong in [
             DeviceHeader { end: header.end + 4096, ..header },
@@ -341,7 +341,7 @@ mod tests {
             DeviceHeader { evict: header.end + 1, ..header },
             DeviceHeader { last: [LogPointer::default(); 2], ..header },
         ] {
-            assert!(fresh.from_header(&wrong).is_none(), "{wrong:?}");
+            assert!(fresh.continued(&wrong).is_none(), "{wrong:?}");
         }
     }
 }
