@@ -146,7 +146,7 @@ impl Core {
         let known: BTreeSet<u64> = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
         assert!(devices.leaves.keys().all(|guid| known.contains(guid)), "a device is open that is none of the pool's");
         let opened = stored.uberblock.txg;
-        let rebuilds = Rebuilds::after(stored.rebuilds, &stored.scan.phys);
+        let rebuilds = Rebuilds::after(stored.rebuilds, &stored.scan.phys, stored.scan.last_scrubbed);
         Arc::new(Self {
             environment,
             dsl,

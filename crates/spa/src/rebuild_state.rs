@@ -119,18 +119,20 @@ impl Rebuilds {
         Self { known: Mutex::new(known), ..Self::default() }
     }
 
-    /// As [`new`](Self::new), of a pool whose last scan was `scan`: the scrub that has to follow a reconstruction may
-    /// not have begun, or not have come to its end.
-    pub fn after(known: BTreeMap<u64, RebuildPhys>, scan: &ScanPhys) -> Self {
+    /// As [`new`](Self::new), of a pool whose last scan was `scan`, and of which a scrub has seen everything up to group
+    /// `scrubbed`: the one that has to follow a reconstruction may not have begun, or not have come to its end.
+    pub fn after(known: BTreeMap<u64, RebuildPhys>, scan: &ScanPhys, scrubbed: Txg) -> Self {
         let rebuilds = Self::new(known);
         let known = rebuilds.known.lock();
         let complete = known.values().filter(|rebuild| rebuild.phys.state == RebuildState::Complete);
-        let end = complete.map(|rebuild| rebuild.phys.end_time).max();
+        let of_each = complete.map(|rebuild| (rebuild.phys.end_time, rebuild.phys.max_txg));
+        let last = of_each.reduce(|(end, group), (other, later)| (end.max(other), group.max(later)));
         drop(known);
         let is_scrub = scan.func == scan_func::SCRUB && scan.min_txg == Txg(0);
         let has_ended = matches!(scan.state, scan_state::FINISHED | scan_state::CANCELED);
-        let is_verified = |end: u64| is_scrub && has_ended && scan.start_time >= end;
-        rebuilds.unverified.store(end.is_some_and(|end| !is_verified(end)), Ordering::Release);
+        // What OpenZFS up to 2.3 scrubbed is known by the time alone, and only until another scan begins.
+        let is_verified = |(end, group)| scrubbed >= group || is_scrub && has_ended && scan.start_time >= end;
+        rebuilds.unverified.store(last.is_some_and(|last| !is_verified(last)), Ordering::Release);
         rebuilds
     }
 
@@ -222,5 +224,30 @@ mod tests {
         rebuilds.end(2, second);
         rebuilds.known.lock().get_mut(&2).expect("it is there").phys.state = RebuildState::Active;
         assert_eq!(rebuilds.begin(2), None, "the pool is left");
+    }
+
+    #[test]
+    fn only_a_scrub_that_came_later_verifies() {
+        let complete =
+            RebuildPhys { state: RebuildState::Complete, end_time: 1000, max_txg: Txg(50), ..RebuildPhys::default() };
+        let scrub = ScanPhys { func: scan_func::SCRUB, state: scan_state::FINISHED, ..ScanPhys::default() };
+        let at = |start_time| ScanPhys { start_time, ..scrub.clone() };
+        let resilver = ScanPhys { func: scan_func::RESILVER, ..at(2000) };
+        let halfway = ScanPhys { state: scan_state::SCANNING, ..at(2000) };
+        let since = ScanPhys { min_txg: Txg(40), ..at(2000) };
+        for (scan, scrubbed, is_unverified) in [
+            (at(999), 0, true),
+            (at(1000), 0, false),
+            (resilver.clone(), 49, true),
+            (resilver, 50, false),
+            (halfway, 0, true),
+            (since, 0, true),
+            (ScanPhys::default(), 0, true),
+        ] {
+            let rebuilds = Rebuilds::after([(2, complete)].into(), &scan, Txg(scrubbed));
+            assert_eq!(rebuilds.is_unverified(2), is_unverified, "{scan:?} {scrubbed}");
+            assert!(!rebuilds.is_unverified(1), "nothing was reconstructed there");
+        }
+        assert!(!Rebuilds::after(BTreeMap::new(), &at(5), Txg(0)).unverified.load(Ordering::Acquire));
     }
 }
