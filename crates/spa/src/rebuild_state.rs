@@ -244,7 +244,7 @@ mod tests {
             (since, 0, true),
             (ScanPhys::default(), 0, true),
         ] {
-            let rebuilds = Rebuilds::after([(2, complete)].into(), &scan, Txg(scrubbed));
+            let rebuilds = Rebuilds::after([(2, complete.clone())].into(), &scan, Txg(scrubbed));
             assert_eq!(rebuilds.is_unverified(2), is_unverified, "{scan:?} {scrubbed}");
             assert!(!rebuilds.is_unverified(1), "nothing was reconstructed there");
         }
