@@ -1,8 +1,10 @@
 //! Quotas, reservations and limits on counts that came with a stream. They are more than properties: each takes effect
 //! in the directory, and may not fit.
 //!
-//! What is received must fit into what it is sent with, so limits are set when it is there; only one that leaves more
-//! room than the one before it has to be set first.
+//! A new data set has them from the beginning, but for `refquota`, which counts what is compressed otherwise here
+//! (`extract_delay_props`, `module/zfs/zfs_ioctl.c`): a receive that is broken off and goes on brings none. In one that
+//! is there what is received must fit into what it is sent with, so limits are set when it is there; only one that
+//! leaves more room than the one before it has to be set first.
 //!
 //! Invariant: a limit that came with a stream is in force exactly while none was set here.
 
@@ -18,12 +20,14 @@ use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
 use crate::{effects, limits, space, version_limits};
 
-/// All of them, in an order in which each fits if all do.
+/// All of them.
 const LIMITS: [&str; 6] = ["quota", "refquota", "reservation", "refreservation", "filesystem_limit", "snapshot_limit"];
 
 /// Which limits of a stream are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
+    /// Those that a new data set has from the beginning.
+    Beginning,
     /// Those that leave more room than before.
     Loosened,
     /// All.
@@ -73,6 +77,40 @@ pub async fn set(
     Ok(dataset.dir.set_property(&dsl.mos, tx, &key, stored).await?)
 }
 
+/// Gives `dataset` back the limit that it had before a stream broke off; a quota also where what the stream brought so
+/// far is more: nothing can be written then until that is gone. Within a task.
+///
+/// # Errors
+/// Device errors.
+pub async fn give_back(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    (name, dataset): (&str, &Arc<Dataset>),
+    limit: &str,
+    value: Option<u64>,
+) -> Result<()> {
+    let why = match set(dsl, tx, (name, dataset), limit, value).await {
+        Err(PoolError::Invalid(why)) => why,
+        done => return done,
+    };
+    if !matches!(limit, "quota" | "refquota") {
+        tracing::warn!(
+            pool = dsl.name(),
+            dataset = name,
+            limit,
+            why,
+            "what it was before a stream cannot be had again"
+        );
+        return Ok(());
+    }
+    if limit == "quota" {
+        dataset.dir.phys.lock().quota = value.unwrap_or(0);
+        dataset.dir.store(&dsl.mos, tx).await?;
+    }
+    let key = format!("{limit}{RECEIVED}");
+    Ok(dataset.dir.set_property(&dsl.mos, tx, &key, value.map(StoredProperty::Number)).await?)
+}
+
 /// The limits in a stream's list, but for those in `without`.
 fn listed(list: &NvList, without: &BTreeSet<String>) -> BTreeMap<String, u64> {
     let number = |(name, value): (&str, &Value)| match value {
@@ -104,26 +142,37 @@ impl DslPool {
         let sought = full_name.clone();
         let check = async move |dsl: Arc<Self>| dsl.find(&sought);
         let change = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
-            let mut refused = Vec::new();
-            for limit in LIMITS.into_iter().filter(|limit| !without.contains(*limit)) {
-                let (value, before) = (wanted.get(limit).copied(), dataset.dir.received(limit));
-                let is_due = match which {
-                    Which::All => value.map(StoredProperty::Number) != before,
+            let is_due = |limit: &&str| {
+                let (value, before) = (wanted.get(*limit).copied(), dataset.dir.received(limit));
+                let differs = value.map(StoredProperty::Number) != before;
+                match which {
+                    Which::Beginning => differs && *limit != "refquota",
+                    Which::All => differs,
                     Which::Loosened => {
-                        let is_quota = matches!(limit, "quota" | "refquota");
+                        let is_quota = matches!(*limit, "quota" | "refquota");
                         is_quota && is_looser(value.unwrap_or(0), dataset.dir.local_number(limit))
                     }
-                };
-                if !is_due {
-                    continue;
                 }
-                match set(&dsl, &tx, (&full_name, &dataset), limit, value).await {
-                    Err(PoolError::Invalid(why)) => refused.push((limit.to_owned(), why)),
-                    done => done?,
+            };
+            let is_meant = |limit: &&str| !without.contains(*limit);
+            let mut waiting: Vec<&str> = LIMITS.into_iter().filter(is_meant).filter(is_due).collect();
+            // What does not fit may, once others are what they are to be: a quota behind a reservation that shrinks.
+            loop {
+                let (all, mut refused) = (waiting.len(), Vec::new());
+                for limit in std::mem::take(&mut waiting) {
+                    match set(&dsl, &tx, (&full_name, &dataset), limit, wanted.get(limit).copied()).await {
+                        Err(PoolError::Invalid(why)) => {
+                            refused.push((limit.to_owned(), why));
+                            waiting.push(limit);
+                        }
+                        done => done?,
+                    }
+                }
+                if waiting.is_empty() || waiting.len() == all {
+                    effects::follow(&dsl);
+                    return Ok(refused);
                 }
             }
-            effects::follow(&dsl);
-            Ok(refused)
         };
         self.checked_task(check, change).await
     }

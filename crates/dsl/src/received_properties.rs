@@ -108,20 +108,21 @@ impl DslPool {
             let limit = |key: &str| {
                 key.strip_suffix(RECEIVED).filter(|name| received_limits::is_limit(name)).map(str::to_owned)
             };
+            let is_other = |key: &str| is_received_key(key) && limit(key).is_none();
+            for key in now.keys().filter(|key| is_other(key) && !before.contains_key(*key)) {
+                dataset.dir.set_property(&dsl.mos, &tx, key, None).await?;
+            }
+            for (key, value) in before.iter().filter(|(key, value)| is_other(key) && now.get(*key) != Some(*value)) {
+                dataset.dir.set_property(&dsl.mos, &tx, key, Some(value.clone())).await?;
+            }
             for (key, was) in now.keys().chain(before.keys()).filter_map(|key| Some((limit(key)?, before.get(key)))) {
                 let was = match was {
                     Some(StoredProperty::Number(number)) => Some(*number),
                     _ => None,
                 };
                 if dataset.dir.received(&key) != was.map(StoredProperty::Number) {
-                    received_limits::set(&dsl, &tx, (&named, &dataset), &key, was).await?;
+                    received_limits::give_back(&dsl, &tx, (&named, &dataset), &key, was).await?;
                 }
-            }
-            for key in now.keys().filter(|key| is_received_key(key) && !before.contains_key(*key)) {
-                dataset.dir.set_property(&dsl.mos, &tx, key, None).await?;
-            }
-            for (key, value) in before.iter().filter(|(key, value)| now.get(*key) != Some(*value)) {
-                dataset.dir.set_property(&dsl.mos, &tx, key, Some(value.clone())).await?;
             }
             effects::follow(&dsl);
             Ok(())

@@ -65,7 +65,12 @@ async fn set_limits(
     match dsl.set_received_limits(target, properties, without, which).await {
         Ok(refused) => {
             let told = |(limit, why)| format!("cannot receive {limit} property on {target}: {why}");
-            problems.extend(refused.into_iter().map(told));
+            for problem in refused.into_iter().map(told) {
+                // Of a new data set they are set twice, some at the beginning.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
         }
         Err(error) => problems.push(format!("cannot receive limits on {target}: {error}")),
     }
@@ -436,7 +441,14 @@ impl Daemon {
             if let Err(error) = dsl.set_received(target, properties, &without).await {
                 problems.push(format!("cannot receive properties on {target}: {error}"));
             }
-            set_limits(&dsl, target, (properties, &without), Which::Loosened, problems).await;
+            set_limits(
+                &dsl,
+                target,
+                (properties, &without),
+                if begun.is_new { Which::Beginning } else { Which::Loosened },
+                problems,
+            )
+            .await;
             limits = Some((properties, without));
         }
         let taken = dsl.take_stream(request, &begun, parser, source).await;

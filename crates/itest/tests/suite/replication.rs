@@ -191,3 +191,57 @@ fn quotas_and_reservations_come_with_a_stream() {
     assert_eq!(with_source(&lab, "quota", "pond/fs"), got(120 << 20), "after an import");
     fs::write(lab.mnt("pond/fs").join("more"), data::random(2, 90 << 20)).expect_err("over the quota");
 }
+
+// A receive that broke off and went on brought none of them, and one that broke off left others behind.
+#[test]
+fn limits_outlast_a_receive_that_breaks_off() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 1024);
+    for (pool, disk) in [("tank", "d0"), ("pond", "d1")] {
+        lab.create("-O atime=off", pool, disk);
+    }
+    let mount = lab.create_fs("-o quota=150M -o reservation=20M -o snapshot_limit=5 -o compression=gzip", "tank/fs");
+    fs::write(mount.join("file"), data::random(1, 20 << 20)).unwrap();
+    lab.zfs("snapshot tank/fs@a").ok();
+    let zfs = format!("{} zfs", binary().display());
+    let broken = |send: &str, bytes: u64, receive: &str| {
+        let script = format!("{zfs} send {send} | head -c {bytes} | {zfs} receive {receive}");
+        lab.run("sh", ["-c", &script]).refused();
+    };
+    broken("-p tank/fs@a", 10 << 20, "-s pond/fs");
+    let script =
+        format!("{zfs} send -t $({zfs} get -Ho value receive_resume_token pond/fs) | {zfs} receive -s pond/fs");
+    lab.run("sh", ["-c", &script]).ok();
+    let got = |value: u64| (value.to_string(), "received".to_owned());
+    for (limit, value) in [("quota", 150 << 20), ("reservation", 20 << 20), ("snapshot_limit", 5)] {
+        assert_eq!(with_source(&lab, limit, "pond/fs"), got(value), "{limit}");
+    }
+
+    // More comes than the quota before allowed, and breaks off: everything is as it was.
+    lab.zfs("set quota=40M reservation=10M tank/fs").ok();
+    lab.zfs("snapshot tank/fs@b").ok();
+    pass(&lab, "-p -i @a tank/fs@b", "pond/fs").ok();
+    lab.zfs("set quota=none compression=zle tank/fs").ok();
+    fs::write(mount.join("more"), data::random(2, 80 << 20)).unwrap();
+    lab.zfs("snapshot tank/fs@c").ok();
+    for receive in ["-s pond/fs", "pond/fs"] {
+        broken("-p -i @b tank/fs@c", 60 << 20, receive);
+        lab.zfs("receive -A pond/fs");
+        assert_eq!(with_source(&lab, "quota", "pond/fs"), got(40 << 20), "after {receive}");
+        assert_eq!(with_source(&lab, "compression", "pond/fs"), ("gzip".to_owned(), "received".to_owned()));
+    }
+    pass(&lab, "-p -i @b tank/fs@c", "pond/fs").ok();
+    assert_eq!(with_source(&lab, "quota", "pond/fs"), ("0".to_owned(), "received".to_owned()));
+
+    // Both become smaller, each of which does not fit before the other.
+    for (from, quota, reservation) in [("c", 300, 200), ("q300", 150, 20)] {
+        lab.zfs(&format!("set reservation=none quota={quota}M tank/fs")).ok();
+        lab.zfs(&format!("set reservation={reservation}M tank/fs")).ok();
+        lab.zfs(&format!("snapshot tank/fs@q{quota}")).ok();
+        pass(&lab, &format!("-p -i @{from} tank/fs@q{quota}"), "pond/fs").ok();
+        assert_eq!(with_source(&lab, "quota", "pond/fs"), got(quota << 20));
+        assert_eq!(with_source(&lab, "reservation", "pond/fs"), got(reservation << 20));
+    }
+    lab.export("pond");
+    zdb::assert_clean(&lab.dev(), "pond");
+}

@@ -194,7 +194,7 @@ fn what_is_wrong_with_spares_is_told() {
     lab.zpool("add -n tank spare d2").ok().says("\tspares\n");
     lab.zpool("status tank").ok().says_not("spares");
     lab.zpool("remove tank d2").refused().says("no such device in pool");
-    lab.zpool("remove tank d0").refused().says("hot spares and logs only");
+    lab.zpool("remove tank d0").refused().says("hot spares, cache devices and logs only");
     fs::File::create(lab.dev().join("small")).and_then(|file| file.set_len(100 << 20)).expect("a file");
     lab.zpool("add tank spare small d2").ok();
     lab.zpool("offline tank d2").refused().says("device is reserved as a hot spare");

@@ -83,7 +83,12 @@ fn a_trim_goes_on_after_a_crash_and_files_stay_as_they_were() {
     lab.zpool("trim --rate 2M tank").ok();
     lab.zpool("status tank").ok().says("  (trimming)");
     lab.zpool("status -t tank").ok().says("% trimmed, started at ");
-    // Long enough for the place to be written down.
+    // Long enough for each to come somewhere, and for the place to be written down.
+    let start = Instant::now();
+    while lab.zpool("status -t tank").ok().mentions("(0% trimmed") {
+        assert!(start.elapsed() < Duration::from_secs(120), "nothing is trimmed");
+        std::thread::sleep(Duration::from_millis(200));
+    }
     std::thread::sleep(Duration::from_secs(7));
     lab.kill_daemon(true);
     zdb::assert_clean(&lab.dev(), "tank");
