@@ -119,8 +119,8 @@ impl Rebuilds {
         Self { known: Mutex::new(known), ..Self::default() }
     }
 
-    /// As [`new`](Self::new), of a pool whose last scan was `scan`, and of which a scrub has seen everything up to group
-    /// `scrubbed`: the one that has to follow a reconstruction may not have begun, or not have come to its end.
+    /// As [`new`](Self::new), of a pool whose last scan was `scan`, and of which a scrub has seen everything up to
+    /// group `scrubbed`: the one that has to follow a reconstruction may not have begun, or not have come to its end.
     pub fn after(known: BTreeMap<u64, RebuildPhys>, scan: &ScanPhys, scrubbed: Txg) -> Self {
         let rebuilds = Self::new(known);
         let known = rebuilds.known.lock();
