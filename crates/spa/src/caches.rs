@@ -190,6 +190,13 @@ mod tests {
         let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
         let pool = Pool::create(environment(3), request).await.expect("created");
         let caches = async |pool: &Arc<Pool>| pool.report(Detail::default()).await.expect("a report").caches;
+        // What a device has from before is read behind everybody's back; so long it has no size.
+        for _ in 0..1000 {
+            if caches(&pool).await.first().is_some_and(|shown| shown.size > 0) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         let [shown] = &caches(&pool).await[..] else { panic!("it is shown") };
         assert_eq!((&*shown.state, shown.size > 1 << 30, shown.is_cache), ("ONLINE", true, true));
         pool.change(PoolChange::Reguid { guid: Some(99) }).await.expect("another guid");
