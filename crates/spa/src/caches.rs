@@ -14,56 +14,33 @@ use platter_dsl::error::{PoolError, Result};
 use platter_dsl::history;
 use platter_dsl::version::PoolVersion;
 use platter_nvlist::NvList;
-use platter_ondisk::ObjectId;
 use platter_ondisk::names::config::{ASHIFT, FAULTED, L2CACHE, OFFLINE};
 use platter_ondisk::names::pool_directory;
 use platter_vdev::geometry::best_ashift;
 
+use crate::aux_list::{self, AuxList};
 use crate::cache_list::Caches;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
-use crate::{cache_label, config_object, spares};
+use crate::{cache_label, spares};
 
-/// More cache devices than a pool may have devices are damage.
-const CACHES_MAX: usize = 4096;
+/// Where the list is.
+const LIST: AuxList =
+    AuxList { name: pool_directory::L2CACHE, key: L2CACHE, what: "cache devices", called: "list of cache devices" };
 /// The first version with cache devices (`SPA_VERSION_L2CACHE`).
 const VERSION_LEAST: u64 = 10;
 
 /// Reads the list. Damage to it costs the cache devices, not the pool.
 pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Caches {
-    let read = async {
-        let object = ObjectId(directory.get_u64(pool_directory::L2CACHE.as_bytes()).await?.unwrap_or(0));
-        if !object.is_some() {
-            return Ok(Caches::default());
-        }
-        let list = config_object::read_list(os, object, "list of cache devices").await?;
-        let mut configs: Vec<VdevConfig> = Vec::new();
-        for entry in list.get_list_array(L2CACHE).unwrap_or(&[]).iter().take(CACHES_MAX) {
-            let config = VdevConfig::parse(entry).map_err(PoolError::Unavailable)?;
-            if config.is_leaf() && configs.iter().all(|known| known.guid != config.guid) {
-                configs.push(config);
-            }
-        }
-        Ok::<_, PoolError>(Caches::new(object, configs))
-    };
-    read.await.unwrap_or_else(|error| {
-        tracing::warn!(pool, %error, "the pool has no cache devices for now: their list cannot be read");
-        Caches::default()
-    })
+    let (object, configs) = aux_list::load(os, directory, &LIST, pool).await;
+    Caches::new(object, configs)
 }
 
 /// A device as it stands in the list (`vdev_config_generate` with `VDEV_CONFIG_L2CACHE`).
 fn entry(config: &VdevConfig) -> NvList {
-    let mut entry = NvList::new();
-    entry.add_str("type", &*config.kind).add_u64("guid", config.guid.0);
-    if let Some(path) = &config.path {
-        entry.add_str("path", &**path);
-    }
-    if let Some(whole_disk) = config.whole_disk {
-        entry.add_u64("whole_disk", whole_disk);
-    }
+    let mut entry = aux_list::entry(config);
     let own = [ASHIFT, OFFLINE, FAULTED];
     for (name, value) in config.other.iter().filter(|(name, _)| !own.contains(name)) {
         entry.add(name, value.clone());
@@ -81,17 +58,7 @@ fn entry(config: &VdevConfig) -> NvList {
 /// Out of space, device errors.
 pub async fn store(core: &Core, tx: &Tx) -> Result<()> {
     let entries = core.caches.configs().iter().map(entry).collect();
-    let object = *core.caches.object.lock();
-    let (os, directory) = (&core.dsl.mos, &core.dsl.directory);
-    let object = match object.is_some() {
-        true => object,
-        false => config_object::create_list(os, directory, tx, pool_directory::L2CACHE).await?,
-    };
-    *core.caches.object.lock() = object;
-    let mut list = NvList::new();
-    list.add_list_array(L2CACHE, entries);
-    config_object::write_list(os, tx, object, &list.encode_xdr()).await?;
-    Ok(())
+    aux_list::store(core, tx, &LIST, &core.caches.object, entries).await
 }
 
 /// Opens planned cache devices, whole disks partitioned, and labels them. None is in any list yet.

@@ -39,6 +39,7 @@ mod assemble;
 mod autoreplace;
 mod autotrim;
 mod aux_label;
+mod aux_list;
 mod cache_devices;
 mod cache_label;
 mod cache_list;

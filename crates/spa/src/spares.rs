@@ -14,9 +14,11 @@ use platter_device::{BlockDevice, DeviceError, OpenOptions};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_nvlist::NvList;
+use platter_ondisk::Guid;
 use platter_ondisk::names::config::{IS_SPARE, SPARES};
-use platter_ondisk::{Guid, ObjectId};
+use platter_ondisk::names::pool_directory;
 
+use crate::aux_list::{self, AuxList};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::environment::Environment;
@@ -25,55 +27,22 @@ use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
 use crate::spare_looks::{is_in_use, standing};
-use crate::{config_object, identity, labels, locked, new_devices, vdev_names};
+use crate::{identity, labels, locked, new_devices, vdev_names};
 use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
-use platter_dsl::{history, mos};
+use platter_dsl::history;
 
-/// More spares than a pool may have devices are damage.
-const SPARES_MAX: usize = 4096;
+/// Where the list is.
+const LIST: AuxList = AuxList { name: pool_directory::SPARES, key: SPARES, what: "spares", called: "list of spares" };
 
 /// Reads the list. Damage to it costs the spares, not the pool.
 pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Spares {
-    let object = match directory.get_u64(mos::SPARES.as_bytes()).await {
-        Ok(object) => ObjectId(object.unwrap_or(0)),
-        Err(error) => {
-            tracing::warn!(pool, %error, "the pool has no spares for now: their list cannot be found");
-            return Spares::default();
-        }
-    };
-    if !object.is_some() {
-        return Spares::default();
-    }
-    let read = async {
-        let list = config_object::read_list(os, object, "list of spares").await?;
-        let found = list.get_list_array(SPARES).unwrap_or(&[]);
-        let mut configs: Vec<VdevConfig> = Vec::new();
-        for entry in found.iter().take(SPARES_MAX) {
-            let config = VdevConfig::parse(entry).map_err(PoolError::Unavailable)?;
-            if config.is_leaf() && configs.iter().all(|known| known.guid != config.guid) {
-                configs.push(config);
-            }
-        }
-        Ok::<_, PoolError>(configs)
-    };
-    let configs = read.await.unwrap_or_else(|error| {
-        tracing::warn!(pool, %error, "the pool has no spares for now: their list cannot be read");
-        Vec::new()
-    });
-    // The next list is written into the same object, whatever is in it.
+    let (object, configs) = aux_list::load(os, directory, &LIST, pool).await;
     Spares::new(object, configs)
 }
 
 fn entry(config: &VdevConfig) -> NvList {
-    let mut entry = NvList::new();
-    entry.add_str("type", &*config.kind).add_u64("guid", config.guid.0);
-    if let Some(path) = &config.path {
-        entry.add_str("path", &**path);
-    }
-    if let Some(whole_disk) = config.whole_disk {
-        entry.add_u64("whole_disk", whole_disk);
-    }
+    let mut entry = aux_list::entry(config);
     for (name, value) in config.other.iter().filter(|(name, _)| *name != IS_SPARE) {
         entry.add(name, value.clone());
     }
@@ -87,15 +56,7 @@ fn entry(config: &VdevConfig) -> NvList {
 /// Out of space, device errors.
 pub async fn store(core: &Core, tx: &Tx) -> Result<()> {
     let entries = core.spares.configs().iter().map(entry).collect();
-    let object = *core.spares.object.lock();
-    let object = match object.is_some() {
-        true => object,
-        false => config_object::create_list(&core.dsl.mos, &core.dsl.directory, tx, mos::SPARES).await?,
-    };
-    *core.spares.object.lock() = object;
-    let mut list = NvList::new();
-    list.add_list_array(SPARES, entries);
-    config_object::write_list(&core.dsl.mos, tx, object, &list.encode_xdr()).await?;
+    aux_list::store(core, tx, &LIST, &core.spares.object, entries).await?;
     core.spares.changed.notify_waiters();
     Ok(())
 }
