@@ -1,5 +1,5 @@
 #!/bin/bash
-# What snapshots and streams cost: one figure a line, on a pool in files of a folder (default: a tmpfs of 10 GiB, so that
+# What snapshots and streams cost: one figure a line, on a pool in files of a folder (default: a tmpfs of 13 GiB, so that
 # the disks are no part of it).
 #
 #   bench/snapshots.sh [PART...]      many background destroy big small sparse; all of them by default
@@ -12,7 +12,7 @@ BINARY=${BINARY:-target/release/platter}
 FOLDER=${FOLDER:-}
 if [ -z "$FOLDER" ]; then
     FOLDER=$(mktemp -d)
-    mount -t tmpfs -o size=10G tmpfs "$FOLDER"
+    mount -t tmpfs -o size=13G tmpfs "$FOLDER"
     OURS=$FOLDER
 fi
 export PLATTER_HOME=$FOLDER/home PATH=$FOLDER/bin:$PATH
@@ -134,10 +134,10 @@ PYTHON
 
 # Big files: sending against reading cold, receiving against writing.
 big() {
-    pool 8G
+    pool 9G
     zfs create -o recordsize=1M tank/fs
     local n ratios=() received=() cold_read sent write
-    for n in 1 2 3; do head -c 500M /dev/urandom > "$MNT/tank/fs/$n"; done
+    for n in 1 2 3; do head -c 1000M /dev/urandom > "$MNT/tank/fs/$n"; done
     zfs snapshot tank/fs@a
     for n in 1 2 3 4 5; do
         cold
@@ -146,7 +146,7 @@ big() {
         sent=$(timed bash -c 'zfs send -L tank/fs@a > /dev/null')
         ratios+=("$(calculate "$cold_read / $sent" 3)")
     done
-    echo "big: send to /dev/null ($(calculate "1500 * 1.048576 / $sent" 0) MB/s), of the rate of reading cold: $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
+    echo "big: send to /dev/null ($(calculate "3000 * 1.048576 / $sent" 0) MB/s), of the rate of reading cold: $(printf '%s\n' "${ratios[@]}" | median) (${ratios[*]})"
     zfs send -L tank/fs@a > "$FOLDER/stream"
     for n in 1 2 3 4 5; do
         zfs create -o recordsize=1M tank/copy

@@ -188,8 +188,8 @@ pub trait Operations {
     }
     /// Whether that would be refused, as far as can be told without doing it.
     async fn check(&self, operation: &DatasetOperation) -> Result<()>;
-    /// Adds a command of this user to its history.
-    async fn log_command(&self, text: &str, who: u32) -> Result<()>;
+    /// Adds a command of this user to its history, which it is part of a moment later.
+    fn log_command(&self, text: &str, who: u32) -> Result<()>;
     /// Ends it.
     async fn leave(&self, how: Leave) -> Result<()>;
 }

@@ -191,8 +191,8 @@ impl Operations for RealPool {
         }
     }
 
-    async fn log_command(&self, text: &str, who: u32) -> Result<()> {
-        self.0.log_command(text, who).await
+    fn log_command(&self, text: &str, who: u32) -> Result<()> {
+        self.0.log_command(text, who)
     }
 
     async fn leave(&self, how: Leave) -> Result<()> {

@@ -139,7 +139,7 @@ async fn answer_guest(context: Context, mut operation: Operation, guest: Guest) 
     let work = Box::pin(answer(context, secpolicy::tamed(operation), &asker));
     let answered = daemon.on_behalf(&guest, &asked, work).await?;
     if let Some((name, command)) = command {
-        daemon.note_command(&name, &command, guest.uid).await;
+        daemon.note_command(&name, &command, guest.uid);
     }
     Ok(answered)
 }

@@ -184,20 +184,20 @@ impl Daemon {
     }
 
     /// Writes a command into a pool's history; a failure there does not undo the command.
-    async fn log(&self, pool: &Arc<dyn PoolHandle>, command: &str) {
+    fn log(&self, pool: &Arc<dyn PoolHandle>, command: &str) {
         if command.is_empty() {
             return;
         }
-        if let Err(error) = pool.log_command(command, 0).await {
+        if let Err(error) = pool.log_command(command, 0) {
             tracing::warn!("cannot write the history of '{}': {error}", pool.name());
         }
     }
 
     /// Writes a guest's command into the history of the pool with data set `name`.
-    pub async fn note_command(&self, name: &str, command: &str, who: u32) {
+    pub fn note_command(&self, name: &str, command: &str, who: u32) {
         let name = name.split('#').next().unwrap_or_default();
         let Ok(pool) = self.pool_with(name) else { return };
-        if let Err(error) = pool.log_command(command, who).await {
+        if let Err(error) = pool.log_command(command, who) {
             tracing::warn!("cannot write the history of '{}': {error}", pool.name());
         }
     }

@@ -183,17 +183,32 @@ async fn make_room(dnode: &Dnode, ring: &mut Ring, length: u64) -> Result<()> {
 /// The zone of commands on Linux, which has none (`spa_history_zone` in `module/os/linux/zfs/spa_misc_os.c`).
 const ZONE: &str = "linux";
 
-/// Adds a command line of user `who`.
+/// A command line of a user, and when it was given.
+pub struct Command {
+    text: String,
+    who: u32,
+    /// Seconds since 1970.
+    given: u64,
+}
+
+impl Command {
+    /// One that user `who` gives now.
+    pub fn now(dsl: &DslPool, text: &str, who: u32) -> Self {
+        Self { text: text.to_owned(), who, given: dsl.now() }
+    }
+}
+
+/// Adds a command line.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_command(dsl: &DslPool, tx: &Tx, command: &str, who: u32) -> Result<()> {
+pub async fn append_command(dsl: &DslPool, tx: &Tx, command: &Command) -> Result<()> {
     let mut record = NvList::new();
     record
-        .add_u64("history time", dsl.now())
-        .add_str("history command", command.chars().take(4096).collect::<String>())
+        .add_u64("history time", command.given)
+        .add_str("history command", command.text.chars().take(4096).collect::<String>())
         .add_str("history zone", ZONE)
-        .add_u64("history who", u64::from(who))
+        .add_u64("history who", u64::from(command.who))
         .add_str("history hostname", &*dsl.surroundings.hostname);
     append(dsl, tx, &record).await
 }

@@ -305,6 +305,39 @@ impl DslPool {
         self.run_task(moment, async move |tx| (change(tx).await, Ok(()))).await
     }
 
+    /// Has the sync loop make `change` in the open group or a later one, in the order in which such changes are handed
+    /// in, and waits for nothing (`dsl_sync_task_nowait`): a crash may lose it, and so may the pool's suspension. What
+    /// fails is told to `failed`; its group is kept.
+    ///
+    /// # Errors
+    /// The pool is read-only or stopped.
+    pub fn task_without_waiting<F, Fut>(&self, change: F, failed: impl FnOnce(PoolError) + Send + 'static) -> Result<()>
+    where
+        F: FnOnce(Tx) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.check_writable()?;
+        let run = move |txg: Txg| {
+            async move {
+                if let Err(error) = change(Tx::syncing(txg)).await {
+                    failed(error);
+                }
+                Ok(())
+            }
+            .boxed()
+        };
+        self.hand_in(Task::new(Moment::Ordinary, self.gate.open_txg(), run));
+        Ok(())
+    }
+
+    fn hand_in(&self, task: Task) {
+        self.tasks.push(task);
+        // The sync loop ends with the pool's suspension: what is handed in after that nobody would ever take up.
+        if self.gate.suspended().is_some() {
+            self.tasks.clear();
+        }
+    }
+
     /// Has the sync loop make `change`, which says what came of it, and whether its group may be kept.
     async fn run_task<T, F, Fut>(&self, moment: Moment, change: F) -> Result<T>
     where
@@ -324,11 +357,7 @@ impl DslPool {
         };
         let gate = self.gate.clone();
         let open = gate.open_txg();
-        self.tasks.push(Task::new(moment, open, run));
-        // The sync loop ends with the pool's suspension: what is handed in after that nobody would ever take up.
-        if self.gate.suspended().is_some() {
-            self.tasks.clear();
-        }
+        self.hand_in(Task::new(moment, open, run));
         // Asking for the open group makes the loop start; the task runs in that group or a later one. A loop that has
         // ended (the pool is suspended) takes no task any more, and the gate says so.
         let stopped = async {

@@ -221,7 +221,8 @@ async fn build(
     fill(&core, &tx, &plan).await?;
     history::create(&core.dsl, &tx).await?;
     if !request.history.is_empty() {
-        history::append_command(&core.dsl, &tx, &request.history, 0).await?;
+        let command = history::Command::now(&core.dsl, &request.history, 0);
+        history::append_command(&core.dsl, &tx, &command).await?;
     }
     Ok(core)
 }

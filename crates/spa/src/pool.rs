@@ -166,7 +166,8 @@ impl Pool {
                     pool_properties::store(&core, &tx, name, value).await?;
                 }
                 if !command.is_empty() {
-                    history::append_command(&core.dsl, &tx, &command, 0).await?;
+                    let command = history::Command::now(&core.dsl, &command, 0);
+                    history::append_command(&core.dsl, &tx, &command).await?;
                 }
                 Ok(())
             };
@@ -293,24 +294,33 @@ impl Pool {
             .await
     }
 
-    /// `zpool history`, oldest first.
+    /// `zpool history`, oldest first. Commands are written down behind the back of who gave them, so those that wait
+    /// come first; a stopped pool tells what is on disk.
     ///
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        if self.core.dsl.gate.suspended().is_none() && !self.core.dsl.store.suspension().is_suspended() {
+            self.core.dsl.sync().await?;
+        }
         self.core.dsl.unless_suspended(async { Ok(history::read(&self.core.dsl).await?) }).await
     }
 
-    /// Adds a command of user `who` to the history. A read-only pool has none to add to.
+    /// Adds a command of user `who` to the history with one of the next groups, and doesn't wait for it
+    /// (`spa_history_log_nvl`, `module/zfs/spa_history.c`). A read-only pool has none to add to.
     ///
     /// # Errors
-    /// Out of space, device errors.
-    pub async fn log_command(&self, text: &str, who: u32) -> Result<()> {
+    /// The pool is stopped.
+    pub fn log_command(&self, text: &str, who: u32) -> Result<()> {
         if self.core.dsl.read_only {
             return Ok(());
         }
-        let text = text.to_owned();
-        self.core.task(async move |core, tx| Ok(history::append_command(&core.dsl, &tx, &text, who).await?)).await
+        let dsl = self.core.dsl.clone();
+        let command = history::Command::now(&dsl, text, who);
+        let name = self.core.name().to_owned();
+        let failed = move |error| tracing::warn!("cannot write the history of '{name}': {error}");
+        let append = async move |tx| Ok(history::append_command(&dsl, &tx, &command).await?);
+        self.core.dsl.task_without_waiting(append, failed)
     }
 
     /// The finished groups after group `after` that are still remembered.

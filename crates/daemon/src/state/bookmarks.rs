@@ -14,7 +14,7 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(&call.bookmark)).await;
         let what = format!("cannot create bookmark '{}'", call.bookmark);
         dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -28,7 +28,7 @@ impl Daemon {
         }
         let made = dsl.redact(&call.snapshot, &call.bookmark, &call.others).await;
         made.map_err(|error| ErrorBody::new(error.to_string()))?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -41,7 +41,7 @@ impl Daemon {
             PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
             error => failed(&format!("cannot destroy '{name}'"), error),
         })?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 }

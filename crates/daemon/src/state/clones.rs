@@ -77,7 +77,7 @@ impl Daemon {
         outcome.problems = self.make_missing(&pool, parents, &properties, &what, asker).await?;
         pool.perform_on_dataset(clone).await.map_err(|error| failed(&what, error))?;
         self.show_volumes(pool_of(name), false).await;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         if !asker.may_mount() {
             outcome.problems.extend(self.left_unmounted(&pool, name).await.filter(|_| call.mount));
         } else if call.mount
@@ -109,7 +109,7 @@ impl Daemon {
         let shown = self.shown(&pool, &all[..last]).await;
         pool.perform_on_dataset(promote).await.map_err(|error| failed(&what, error))?;
         self.close_shown(&shown);
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 

@@ -279,7 +279,7 @@ impl Daemon {
         if call.volume.is_some() {
             self.show_volumes(pool_name, false).await;
         }
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(answer)
     }
 
@@ -361,7 +361,7 @@ impl Daemon {
                 Err(error) => return Err(error),
             }
         }
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(answer)
     }
 
@@ -444,7 +444,7 @@ impl Daemon {
         if call.no_mount {
             pool.perform_on_dataset(rename).await.map_err(|error| failed(&what, error))?;
             self.mounts_renamed(&moving, from, to).await;
-            self.log(&pool, &call.command).await;
+            self.log(&pool, &call.command);
             return Ok(Outcome { name: None, problems });
         }
         // What is refused unmounts nothing.
@@ -464,7 +464,7 @@ impl Daemon {
         let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
         remove_folders(places.into_iter().filter(|place| !now.contains(place)).collect()).await;
         result?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome { name: None, problems })
     }
 }

@@ -41,7 +41,7 @@ impl Daemon {
         let allow = DatasetOperation::Allow { name: name.clone(), granted: call.granted.clone() };
         let what = format!("cannot set permissions on '{name}'");
         pool.perform_on_dataset(allow).await.map_err(|error| failed(&what, error))?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -55,7 +55,7 @@ impl Daemon {
             let unallow = DatasetOperation::Unallow { name: target, revoked: call.revoked.clone() };
             pool.perform_on_dataset(unallow).await.map_err(|error| failed(&what, error))?;
         }
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 }

@@ -46,7 +46,7 @@ impl Daemon {
             return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
         }
         let places = self.unmount_pool(name, false).await?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Export).await {
             // Its devices failed meanwhile: it waits for them, with what is not written yet.
             self.check_running(name, &format!("cannot export '{name}'"))?;
@@ -75,7 +75,7 @@ impl Daemon {
                 return Err(error);
             }
         };
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Destroy).await {
             self.check_running(name, &format!("cannot destroy '{name}'"))?;
             return Err(failed(&format!("cannot destroy '{name}'"), error));
@@ -192,13 +192,13 @@ impl Daemon {
         match ending {
             Ending::Export => {
                 let places = self.unmount_pool(name, true).await?;
-                self.log(pool, command).await;
+                self.log(pool, command);
                 pool.leave(Leave::Export).await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
                 self.forget(name, &places).await?;
             }
             Ending::Close => {
                 problems.extend(self.unmount_at_the_end(name, pool).await?);
-                self.log(pool, command).await;
+                self.log(pool, command);
                 pool.leave(Leave::Close).await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
                 self.put_by(name);
                 // With the last group that it reached. Logged: without it the next daemon believes what it finds.

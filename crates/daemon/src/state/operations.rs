@@ -83,7 +83,7 @@ impl Daemon {
             _ => {}
         }
         if changed.problems.is_empty() {
-            self.log(&pool, &command).await;
+            self.log(&pool, &command);
         }
         Ok(changed)
     }

@@ -120,7 +120,7 @@ impl Daemon {
         }
         let mut problems = Vec::new();
         if result.is_ok() {
-            self.log(&pool, &call.command).await;
+            self.log(&pool, &call.command);
             // `-u` is about where things are mounted; all else reaches a mount in any case.
             if properties::followed_by_mounts().any(|property| call.properties.contains_key(property)) {
                 problems.extend(self.let_mounts_follow(&pool, name, asker).await);

@@ -86,7 +86,7 @@ impl Daemon {
         let _lock = self.locks.of(pool_of(&name)).await;
         let pool = self.pool_with(&name)?;
         self.destroy_named(&pool, vec![name.clone()], false).await?;
-        self.log(&pool, &format!("zfs destroy {name}")).await;
+        self.log(&pool, &format!("zfs destroy {name}"));
         Ok(())
     }
 }

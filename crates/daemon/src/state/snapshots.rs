@@ -133,7 +133,7 @@ impl Daemon {
         let refusals =
             pool.perform_on_snapshots(take).await.map_err(|error| failed("cannot create snapshots ", error))?;
         first(refusals, |name| format!("cannot create snapshot '{name}'"))?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -165,7 +165,7 @@ impl Daemon {
             (answer.dependents, answer.problems) = (gone, problems);
         }
         self.destroy_named(&pool, doomed, call.defer).await?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(answer)
     }
 
@@ -277,7 +277,7 @@ impl Daemon {
         };
         let set = SnapshotOperation::Set { name: name.clone(), properties: call.properties.clone() };
         pool.perform_on_snapshots(set).await.map_err(|error| failed(&what, error))?;
-        self.log(pool, &call.command).await;
+        self.log(pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -323,7 +323,7 @@ impl Daemon {
         let word = |name: &str| format!("cannot rename '{name}'");
         let refusals = pool.perform_on_snapshots(rename).await.map_err(|error| failed(&word(from), error))?;
         first(refusals, word)?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -358,7 +358,7 @@ impl Daemon {
         first(refusals, word)?;
         // Those that waited for it to be destroyed: who still looks at one that is there opens it again.
         self.close_shown(&shown);
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
@@ -471,7 +471,7 @@ impl Daemon {
         let result = pool.perform_on_dataset(rollback).await.map_err(|error| failed(&what, error));
         let problems = self.mount_again(again, &map).await;
         result?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome { name: None, problems })
     }
 }

@@ -41,7 +41,7 @@ impl Daemon {
         // Devices that had to come back may be elsewhere.
         self.follow_devices(&name, &pool).await;
         let split = split?;
-        self.log(&pool, &command).await;
+        self.log(&pool, &command);
         Ok(split)
     }
 

@@ -361,7 +361,7 @@ impl Daemon {
         let healed = dsl.heal_snapshot(&part.snapshot, begin, parser, source).await;
         let healed = healed.map_err(cannot)?;
         (part.bytes, part.healed) = (healed.bytes, Some(healed.healed));
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(part)
     }
 
@@ -467,7 +467,7 @@ impl Daemon {
         if let Some((properties, without)) = &limits {
             set_limits(&dsl, target, (properties, without), Which::All, problems).await;
         }
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         if received.is_new {
             dsl.close_filesystem(target).await.map_err(|error| failed(what, error))?;
             self.show_volumes(pool_of(target), false).await;
@@ -570,7 +570,7 @@ impl Daemon {
         }
         let result = dsl.destroy_unfinished(unfinished).await;
         result.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 }

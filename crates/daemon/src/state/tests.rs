@@ -281,7 +281,7 @@ impl Operations for FakePool {
             _ => Ok(()),
         }
     }
-    async fn log_command(&self, text: &str, _who: u32) -> Result<()> {
+    fn log_command(&self, text: &str, _who: u32) -> Result<()> {
         self.log.lock().push(text.to_owned());
         Ok(())
     }

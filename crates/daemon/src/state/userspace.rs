@@ -76,7 +76,7 @@ impl Daemon {
         if let Some(active) = self.mounted(name) {
             active.mounted.lock().await.reload_quotas().await;
         }
-        self.log(&pool, &call.command).await;
+        self.log(&pool, &call.command);
         Ok(Outcome::default())
     }
 
