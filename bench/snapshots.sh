@@ -33,6 +33,8 @@ pool() {
     for name in $(zpool list -H -o name); do zpool destroy -f "$name"; done
     rm -f "$FOLDER/disks"/*
     truncate -s "$1" "$FOLDER/disks/0"
+    # With memory behind each of its pages, where what is written for the first time would pay for that.
+    [ "${2:-}" != whole ] || head -c "$(stat -c %s "$FOLDER/disks/0")" /dev/zero > "$FOLDER/disks/0"
     zpool create -O mountpoint="$MNT/tank" -O atime=off tank "$FOLDER/disks/0"
 }
 now() { date +%s.%N; }
@@ -60,7 +62,7 @@ many() {
 
 # A snapshot every second under a full write load against none: 10 s of overwriting a file from the front each.
 background() {
-    pool 6G
+    pool 6G whole
     zfs create -o recordsize=128k tank/fs
     local round ratios=() without with looping
     load() {

@@ -52,11 +52,13 @@ pub enum Canary {
     TrimmedTooFar,
     /// A sequential reconstruction passes over a range of each metaslab.
     RebuildRangeSkipped,
+    /// A scan reads what it found before it was freed, whatever lies there by now.
+    FreedStillScanned,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -79,6 +81,7 @@ impl Canary {
         Self::DeathForgotten,
         Self::TrimmedTooFar,
         Self::RebuildRangeSkipped,
+        Self::FreedStillScanned,
     ];
 
     /// Whether this bug is switched on.

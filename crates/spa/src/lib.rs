@@ -104,6 +104,7 @@ mod refused;
 mod removal;
 mod salt;
 mod scan;
+mod scan_issue;
 mod scan_need;
 mod scan_order;
 mod scan_place;

@@ -371,6 +371,9 @@ async fn walk(core: &Arc<Core>) {
     {
         let mut scrub = core.scan.lock();
         scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
+        if !complete {
+            scrub.go_back();
+        }
     }
     if complete {
         finish(core, &lost).await;

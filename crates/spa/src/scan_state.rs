@@ -35,6 +35,17 @@ pub enum Interrupt {
     Halt,
 }
 
+/// What a scan has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes examined.
+    pub examined: u64,
+    /// Bytes verified.
+    pub issued: u64,
+    /// Blocks that could not be had.
+    pub errors: u64,
+}
+
 /// A scrub or resilver in memory.
 #[derive(Default)]
 pub struct ScanState {
@@ -46,8 +57,10 @@ pub struct ScanState {
     pub interrupt: Interrupt,
     /// Whether something changed since the walk began that is worth another one if a device still misses something.
     pub again: bool,
-    /// How far it got.
+    /// Everything up to here was looked at; of what comes behind it some was, too.
     pub place: ScanPlace,
+    /// What was counted up to the place.
+    pub counted: Tally,
     /// The devices that it brings up to date, since the walk was begun by this process.
     pub roster: Option<Roster>,
     /// What it may build on when it was begun by another.
@@ -89,7 +102,8 @@ impl ScanState {
         }
         let foreign_queue = phys.bookmark != Default::default();
         phys.bookmark = Default::default();
-        Self { issued: phys.examined, phys, place, stored, foreign_queue, ..Self::default() }
+        let counted = Tally { examined: phys.examined, issued: phys.examined, errors: phys.errors };
+        Self { issued: phys.examined, phys, place, counted, stored, foreign_queue, ..Self::default() }
     }
 
     /// A new scan begins, which brings the devices of `roster` up to date.
@@ -97,6 +111,28 @@ impl ScanState {
         let (done, queue_obj, last_scrubbed) = (self.done.clone(), self.phys.queue_obj, self.last_scrubbed);
         let phys = ScanPhys { queue_obj, ..phys };
         *self = Self { done, phys, last_scrubbed, roster: Some(roster), running: true, ..Self::default() };
+    }
+
+    /// Everything up to `place` was looked at, and nothing else.
+    pub fn came_to(&mut self, place: ScanPlace) {
+        self.place = place;
+        self.counted = Tally { examined: self.phys.examined, issued: self.issued, errors: self.phys.errors };
+    }
+
+    /// The walk ends behind its place: what it looked at there it looks at once more when it goes on.
+    pub fn go_back(&mut self) {
+        self.phys = self.phys_at_place();
+        self.issued = self.counted.issued;
+    }
+
+    /// What is to be on disk: of a walk under way it goes with the place.
+    pub fn phys_at_place(&self) -> ScanPhys {
+        match self.phys.state {
+            scan_state::SCANNING => {
+                ScanPhys { examined: self.counted.examined, errors: self.counted.errors, ..self.phys.clone() }
+            }
+            _ => self.phys.clone(),
+        }
     }
 
     /// The devices that the walk under way brings up to date.

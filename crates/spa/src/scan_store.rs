@@ -56,11 +56,12 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
     let (phys, place) = {
         let mut scan = core.scan.lock();
         scan.foreign_queue = false;
-        let mut place = scan.place.encode(&scan.phys);
+        let phys = scan.phys_at_place();
+        let mut place = scan.place.encode(&phys);
         let provable =
             scan.roster.as_ref().map_or_else(|| scan.stored.clone(), |roster| roster.provable(&dtl::leaves(core)));
         place.extend(scan_proof::encode(&provable));
-        (scan.phys.encode().to_vec(), place)
+        (phys.encode().to_vec(), place)
     };
     core.dsl.directory.put(tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
     if scanning {

@@ -1,10 +1,13 @@
-//! The walk of a scan: every block that it needs of every object set, in slices (`dsl_scan_visit` in
-//! `module/zfs/dsl_scan.c`).
+//! The walk of a scan, in rounds of two steps (`dsl_scan_visit` and `scan_io_queues_run` in `module/zfs/dsl_scan.c`): it
+//! gathers the blocks that it needs of every object set, as far as memory allows, and then has them looked at in the
+//! order in which they lie on the vdevs ([`scan_issue`](crate::scan_issue)).
 //!
 //! Invariants:
-//! - during a slice freed space is pinned, so that no block it is about to read is reused; when it ends, nothing is
-//!   being read any more;
+//! - both steps go in slices during which freed space is pinned, so that no block that is about to be read is reused; when
+//!   a slice ends, nothing is being read any more;
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
+//! - the scan's place, and what is counted up to there, moves on when all before it was looked at: what comes between
+//!   makes it go on from there;
 //! - what cannot be read is noted as lost, and its group as unproven.
 
 use std::sync::Arc;
@@ -17,53 +20,118 @@ use parking_lot::Mutex;
 use platter_dmu::Result;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
-use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
-use platter_zio::{Pinned, Store};
-use tokio::sync::Semaphore;
+use platter_zio::{BlockStore, Bookmark, ENTRY_BYTES, Pinned, ScanQueue, SpaceMet, ZioError};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::scan_issue::{self, Reads, SLICE, let_mature};
 use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
 use crate::scan_store::{self, Lost};
-use platter_dsl::watched;
 
-/// How long one slice may pin freed space.
-const SLICE: Duration = Duration::from_secs(2);
-/// Bytes being verified at one time: the devices' queues join neighbours among them. Small blocks count as if they had
-/// the least size, since each is work whatever its size.
-const IN_FLIGHT: u64 = 32 << 20;
-const LEAST: u64 = 16 << 10;
-/// The place of the walk is written at least this often.
+/// Of the blocks of an intent log ([`Bookmark::level`]).
+const LOG_LEVEL: i8 = -2;
+/// The place of the walk is written at least this often, where rounds are not longer.
 const CHECKPOINT: Duration = Duration::from_secs(15);
+/// Bytes that the first round gathers. Each gathers twice as much as the one before, so that what comes between costs
+/// no more than half of what was done.
+const FIRST_ROUND: u64 = 16 << 20;
+/// A round that took longer is not followed by a longer one.
+const ROUND: Duration = Duration::from_secs(300);
+/// The part of the memory for blocks that those that wait may take (`zfs_scan_mem_lim_fact`, of all memory).
+const MEMORY_PART: u64 = 16;
+/// So many may wait in any case.
+const WAITING_LEAST: u64 = 1024;
+
+/// Why gathering came to an end.
+enum Gathered {
+    /// There is enough for a round.
+    Enough,
+    /// There is nothing more.
+    Everything,
+    /// Something interrupts the walk.
+    Interrupted,
+}
+
+/// How much a round gathers.
+#[derive(Clone, Copy)]
+struct Round {
+    bytes: u64,
+    blocks: usize,
+}
+
+impl Round {
+    fn first(core: &Core) -> Self {
+        let blocks = (core.environment.cache_bytes / MEMORY_PART / ENTRY_BYTES).max(WAITING_LEAST);
+        Self { bytes: FIRST_ROUND, blocks: usize::try_from(blocks).unwrap_or(usize::MAX) }
+    }
+
+    /// The one after this one, which took so long.
+    fn next(self, took: Duration) -> Self {
+        let bytes = if took < ROUND { self.bytes.saturating_mul(2) } else { self.bytes };
+        Self { bytes, ..self }
+    }
+
+    fn is_reached(self, queue: &ScanQueue) -> bool {
+        queue.bytes() >= self.bytes || queue.len() >= self.blocks
+    }
+}
 
 /// Walks everything from the scan's place on; `false` when interrupted.
 pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
+    let queue = Arc::new(core.dsl.store.scan_queue());
+    let mut round = Round::first(core);
     let mut written = Instant::now();
+    let mut at = core.scan.lock().place;
     loop {
-        let place = core.scan.lock().place;
-        let Some(target) = scan_order::next(core, place).await? else { return Ok(true) };
+        let began = Instant::now();
+        let gathered = gather(core, lost, &queue, &mut at, round).await?;
+        if matches!(gathered, Gathered::Interrupted) || !scan_issue::all(core, lost, &queue).await {
+            return Ok(false);
+        }
+        assert!(queue.is_empty(), "the scan's place is behind nothing that still waits");
+        core.scan.lock().came_to(at);
+        if matches!(gathered, Gathered::Everything) {
+            return Ok(true);
+        }
+        if written.elapsed() >= CHECKPOINT {
+            if let Err(error) = scan_store::checkpoint(core, lost).await {
+                tracing::warn!(%error, "the scrub's place could not be recorded");
+            }
+            written = Instant::now();
+        }
+        round = round.next(began.elapsed());
+    }
+}
+
+/// Gathers from the place `at` on, which moves on.
+async fn gather(
+    core: &Arc<Core>,
+    lost: &Arc<Lost>,
+    queue: &Arc<ScanQueue>,
+    at: &mut ScanPlace,
+    round: Round,
+) -> Result<Gathered> {
+    loop {
+        let Some(target) = scan_order::next(core, *at).await? else { return Ok(Gathered::Everything) };
         let (turn, objset) = (target.turn, target.id);
-        let mut from = place.last.filter(|_| (turn, objset) == (place.turn, place.objset));
+        let mut from = at.last.filter(|_| (turn, objset) == (at.turn, at.objset));
         let mut interior = 0;
         loop {
-            core.scan.lock().place = ScanPlace { turn, objset, last: from };
+            *at = ScanPlace { turn, objset, last: from };
             if core.scan.lock().is_interrupted() {
-                return Ok(false);
+                return Ok(Gathered::Interrupted);
             }
-            if written.elapsed() >= CHECKPOINT {
-                if let Err(error) = scan_store::checkpoint(core, lost).await {
-                    tracing::warn!(%error, "the scrub's place could not be recorded");
-                }
-                written = Instant::now();
+            if round.is_reached(queue) {
+                return Ok(Gathered::Enough);
             }
             let_mature(core).await;
-            let slice = Slice::new(core, &target, interior, lost.clone());
+            let slice = Slice::new(core, &target, interior, lost.clone(), (queue.clone(), round));
             let Some(root) = scan_order::root_of(core, &target).await? else { break };
             let store: Arc<dyn BlockStore> = Arc::new(core.dsl.store.clone());
             let end = visit(&store, objset, &root, from, &slice).await;
-            slice.drain().await;
+            slice.at_once.drain().await;
             interior = slice.interior.bytes();
             match end? {
                 WalkEnd::Complete => break,
@@ -71,19 +139,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 WalkEnd::Stopped => from = slice.last.lock().or(from),
             }
         }
-        core.scan.lock().place = ScanPlace { turn, objset: ObjectId(objset.0 + 1), last: None };
-    }
-}
-
-/// Lets what was freed meanwhile become usable, when that is much of what is left: one slice comes directly after the
-/// other, and on a full pool writers would wait for the scan's end.
-async fn let_mature(core: &Arc<Core>) {
-    let held_back = core.dsl.store.state().allocator.lock().deferred();
-    if held_back > core.dsl.gate.share() {
-        for _ in 0..platter_zio::metaslab::DEFER {
-            // A pool that stopped is noticed by the walk itself.
-            let _ = core.dsl.gate.wait_synced(core.dsl.gate.open_txg()).await;
-        }
+        *at = ScanPlace { turn, objset: ObjectId(objset.0 + 1), last: None };
     }
 }
 
@@ -96,7 +152,11 @@ struct Slice {
     need: Need,
     end: Instant,
     last: Mutex<Option<Bookmark>>,
-    places: Arc<Semaphore>,
+    /// What is looked at later, and how much of it there may be.
+    queue: Arc<ScanQueue>,
+    round: Round,
+    /// What is looked at without waiting for its turn.
+    at_once: Reads,
     lost: Arc<Lost>,
     stopped: AtomicBool,
     shown: AtomicU64,
@@ -106,7 +166,13 @@ struct Slice {
 }
 
 impl Slice {
-    fn new(core: &Arc<Core>, target: &Target, interior: u64, lost: Arc<Lost>) -> Self {
+    fn new(
+        core: &Arc<Core>,
+        target: &Target,
+        interior: u64,
+        lost: Arc<Lost>,
+        (queue, round): (Arc<ScanQueue>, Round),
+    ) -> Self {
         Self {
             core: core.clone(),
             _pinned: core.dsl.store.pin(),
@@ -115,7 +181,9 @@ impl Slice {
             need: Need::of(core),
             end: Instant::now() + SLICE,
             last: Mutex::new(None),
-            places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
+            queue,
+            round,
+            at_once: Reads::new(core, &lost, scan_issue::IN_FLIGHT),
             lost,
             stopped: AtomicBool::new(false),
             shown: AtomicU64::new(0),
@@ -129,12 +197,6 @@ impl Slice {
             return true;
         }
         self.interior.add(self.core.dsl.store.dsize(bp), || self.core.dsl.store.space_used())
-    }
-
-    /// Waits for every block under verification.
-    async fn drain(&self) {
-        drop(self.places.acquire_many(IN_FLIGHT as u32).await);
-        assert_eq!(self.places.available_permits(), IN_FLIGHT as usize, "a block is read that may be freed now");
     }
 }
 
@@ -158,17 +220,15 @@ impl Visitor for Slice {
                 scan.phys.examined = scan.phys.examined.saturating_add(bp.asize());
                 scan.note_progress();
             } else if !is_elsewhere {
-                let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
-                let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
-                let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
-                watched::spawn(&core.dsl.clone(), "the scan", async move {
-                    verify(&core, &lost, bookmark, &bp).await;
-                    drop(place);
-                });
+                match has_turn(bookmark, bp) {
+                    true => self.queue.add(bookmark, bp),
+                    false => self.at_once.begin(bookmark, bp).await,
+                }
             }
             *self.last.lock() = Some(bookmark);
             let progressed = self.shown.fetch_add(1, Ordering::Relaxed) > 0;
-            if progressed && (Instant::now() >= self.end || self.core.scan.lock().is_interrupted()) {
+            let is_over = || Instant::now() >= self.end || self.core.scan.lock().is_interrupted();
+            if progressed && (is_over() || self.round.is_reached(&self.queue)) {
                 self.stopped.store(true, Ordering::Relaxed);
                 return Visit::Stop;
             }
@@ -191,24 +251,8 @@ impl Visitor for Slice {
     }
 }
 
-async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) {
-    let store: &Store = &core.dsl.store;
-    let outcome = store.scrub(bp, bookmark).await;
-    let bytes = bp.asize();
-    let mut scrub = core.scan.lock();
-    // What an earlier scan left on disk may be anything.
-    scrub.phys.examined = scrub.phys.examined.saturating_add(bytes);
-    scrub.issued = scrub.issued.saturating_add(bytes);
-    match outcome {
-        Ok(block) => {
-            scrub.phys.processed = scrub.phys.processed.saturating_add(block.repaired);
-            scrub.phys.errors = scrub.phys.errors.saturating_add(u64::from(block.unrepaired > 0));
-        }
-        Err(_) => {
-            scrub.phys.errors = scrub.phys.errors.saturating_add(1);
-            scrub.roster().note_lost(bp.physical_birth());
-            lost.lock().insert((bookmark.objset, bookmark.object));
-        }
-    }
-    scrub.note_progress();
+/// Whether a block is looked at in its turn. Nobody knows where the pieces of a gang block are, and a log's space comes
+/// back in ways of its own.
+fn has_turn(bookmark: Bookmark, bp: &BlkPtr) -> bool {
+    !bp.is_gang() && bookmark.level > LOG_LEVEL && bp.dvas().next().is_some()
 }

@@ -19,6 +19,7 @@ use crate::error::{Result, ZioError};
 use crate::group::{Found, Geometry, Group};
 use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
+use crate::scan_queue::Shared;
 
 /// The pool's space.
 pub struct Allocator {
@@ -32,11 +33,14 @@ pub struct Allocator {
     uses: u64,
     /// Whether metaslabs note what became free, for who gives it up.
     notes_frees: bool,
+    /// Hears of freed space before it is handed out again.
+    watch: Option<Arc<Shared>>,
 }
 
 impl Default for Allocator {
     fn default() -> Self {
-        Self { groups: Vec::new(), rotor: 0, placed: 0, pins: 0, budget: u64::MAX, uses: 0, notes_frees: false }
+        let (groups, budget) = (Vec::new(), u64::MAX);
+        Self { groups, rotor: 0, placed: 0, pins: 0, budget, uses: 0, notes_frees: false, watch: None }
     }
 }
 
@@ -475,7 +479,13 @@ impl Allocator {
     pub fn finish(&mut self, txg: Txg) {
         let (pinned, noting) = (self.pins > 0, self.notes_frees);
         for group in &mut self.groups {
-            group.change_active(|metaslab| metaslab.finish(txg, pinned, noting));
+            let vdev = group.vdev;
+            group.change_active(|metaslab| {
+                let mature = metaslab.finish(txg, pinned, noting);
+                if let Some(watch) = &self.watch {
+                    mature.iter().for_each(|(start, length)| watch.forget(vdev, start, length));
+                }
+            });
             group.settle();
         }
         self.try_again();
@@ -486,6 +496,11 @@ impl Allocator {
     pub fn deferred(&self) -> u64 {
         let metaslabs = self.groups.iter().flat_map(Group::active);
         metaslabs.flat_map(|m| &m.deferred).map(RangeSet::total).sum()
+    }
+
+    /// From now on `watch` hears of freed space before it is handed out again.
+    pub(crate) fn watch_reuse(&mut self, watch: Option<Arc<Shared>>) {
+        self.watch = watch;
     }
 
     /// Keeps freed space from being reused until [`unpin`](Self::unpin).

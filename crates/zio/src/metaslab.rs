@@ -467,8 +467,8 @@ impl Metaslab {
     }
 
     /// After group `txg` is on disk: what was freed `DEFER` groups ago becomes allocatable, unless pinned.
-    /// With `noting`, what becomes allocatable is noted for who gives it up.
-    pub fn finish(&mut self, txg: Txg, pinned: bool, noting: bool) {
+    /// With `noting`, what becomes allocatable is noted for who gives it up. Returned is what became allocatable.
+    pub fn finish(&mut self, txg: Txg, pinned: bool, noting: bool) -> RangeSet {
         assert!(!self.is_dirty(), "what a group changed is on disk before freed space moves on");
         let slot = (txg.0 as usize) % DEFER;
         let freed = self.freed.take();
@@ -476,7 +476,7 @@ impl Metaslab {
             for (start, length) in freed.iter() {
                 self.deferred[slot].add(start, length).expect("freed once");
             }
-            return;
+            return RangeSet::new();
         }
         let mature = std::mem::replace(&mut self.deferred[slot], freed);
         for (start, length) in mature.iter() {
@@ -488,6 +488,7 @@ impl Metaslab {
         if cfg!(debug_assertions) {
             self.assert_internally_consistent();
         }
+        mature
     }
 
     /// No byte is in two places, and none outside.
