@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Objset, Result, Tx};
@@ -117,7 +118,8 @@ pub async fn end(core: &Core, tx: &Tx, top: u64, to: RebuildState) -> Result<()>
 }
 
 /// Forgets those that are over, when a resilver of the whole pool begins, whose end is told from then on
-/// (`vdev_rebuild_clear_sync`).
+/// (`vdev_rebuild_clear_sync`). Those that a scrub has still to verify are kept: nothing else tells of that after the
+/// next import.
 ///
 /// # Errors
 /// Out of space, device errors.
@@ -125,7 +127,9 @@ pub async fn forget_ended(core: &Core, tx: &Tx) -> Result<()> {
     let ended: Vec<u64> = {
         let known = core.rebuilds.known.lock();
         let is_over = |rebuild: &Rebuild| rebuild.phys.state != RebuildState::None && !rebuild.is_active();
-        known.iter().filter(|(_, rebuild)| is_over(rebuild)).map(|(top, _)| *top).collect()
+        let is_unverified = core.rebuilds.unverified.load(Ordering::Acquire);
+        let is_kept = |rebuild: &Rebuild| is_unverified && rebuild.phys.state == RebuildState::Complete;
+        known.iter().filter(|(_, rebuild)| is_over(rebuild) && !is_kept(rebuild)).map(|(top, _)| *top).collect()
     };
     for top in ended {
         core.rebuilds.known.lock().remove(&top);

@@ -370,6 +370,18 @@ fn what_was_replaced_stays_until_all_is_verified() {
 // The scrub that has to follow was forgotten when the pool was left before it began: a resilver comes first.
 #[test]
 fn the_scrub_follows_after_an_import_too() {
+    export_before_the_scrub(false);
+}
+
+/// The resilver that comes first made the pool forget that something was still to be verified.
+#[test]
+fn so_does_one_that_waits_for_a_resilver() {
+    export_before_the_scrub(true);
+}
+
+/// A device joins, and another comes back: the resilver of that one comes before the scrub. The pool is exported when
+/// the device is reconstructed, at once or when the resilver is under way.
+fn export_before_the_scrub(is_resilvered: bool) {
     let Some(lab) = Lab::open() else { return };
     lab.disks(4, 128);
     let faulty = FaultyDisks::over(&lab, 4);
@@ -389,6 +401,11 @@ fn the_scrub_follows_after_an_import_too() {
     let start = Instant::now();
     while rebuild(&lab)["state"] == "ACTIVE" {
         assert!(start.elapsed() < LIMIT, "it does not end: {}", lab.zpool("status tank"));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let start = Instant::now();
+    while is_resilvered && !lab.zpool("status tank").ok().stdout.contains("scan: resilver in progress") {
+        assert!(start.elapsed() < LIMIT, "no resilver follows: {}", lab.zpool("status tank"));
         std::thread::sleep(Duration::from_millis(5));
     }
     lab.export("tank");
