@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -152,6 +153,8 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_h
         // Few, so that much of what is destroyed takes several groups.
         frees_per_group: 5,
         livelist_births: 8,
+        // Short, so that what was found waits while others free it and what comes next takes its space.
+        scan_slice: Duration::from_millis(5),
         livelist_shared: 0,
         txg_timeout_seconds: 5,
         // Small, so that pools of a few megabytes have something to give up, in several pieces.

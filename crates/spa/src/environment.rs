@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
@@ -78,6 +79,8 @@ pub struct Environment {
     pub frees_per_group: u64,
     /// A clone's list of births goes on in a new one after so many (`zfs_livelist_max_entries`).
     pub livelist_births: u64,
+    /// How long one slice of a scan may keep freed space from being used.
+    pub scan_slice: Duration,
     /// A clone's livelist is given up when it shares no more than this with its origin, in hundredths of what it
     /// references (`zfs_livelist_min_percent_shared`).
     pub livelist_shared: u64,
@@ -104,6 +107,8 @@ impl TrimLimits {
 }
 
 impl Environment {
+    /// A usual `scan_slice`: long enough for disks to join neighbours, short enough for who waits for freed space.
+    pub const SCAN_SLICE: Duration = Duration::from_secs(2);
     /// A usual `frees_per_group`: it keeps a group's list of frees below 10 MB.
     pub const FREES_PER_GROUP: u64 = 100_000;
     /// OpenZFS's `livelist_births`: what lives on one list fits into memory.

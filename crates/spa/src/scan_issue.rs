@@ -4,7 +4,6 @@
 //! Invariant: when a slice ends, nothing is being read any more, so that freed space need not be pinned.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use platter_dsl::watched;
 use platter_ondisk::BlkPtr;
@@ -15,8 +14,6 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::scan_store::Lost;
 
-/// How long one slice may pin freed space.
-pub const SLICE: Duration = Duration::from_secs(2);
 /// Bytes being verified at one time: the devices' queues join neighbours among them. Small blocks count as if they had
 /// the least size, since each is work whatever its size.
 pub const IN_FLIGHT: u64 = 32 << 20;
@@ -46,7 +43,7 @@ pub async fn all(core: &Arc<Core>, lost: &Arc<Lost>, queue: &Arc<ScanQueue>) -> 
         let_mature(core).await;
         let _pinned = core.dsl.store.pin();
         // After the pin: what was freed before is out of the queue.
-        let (vdevs, end) = (queue.vdevs(), Instant::now() + SLICE);
+        let (vdevs, end) = (queue.vdevs(), Instant::now() + core.environment.scan_slice);
         let share = (IN_FLIGHT_ALL / vdevs.len().max(1) as u64).clamp(IN_FLIGHT_LEAST, IN_FLIGHT);
         futures::future::join_all(vdevs.into_iter().map(async |vdev| {
             let reads = Reads::new(core, lost, share);

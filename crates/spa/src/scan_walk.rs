@@ -24,7 +24,7 @@ use platter_zio::{BlockStore, Bookmark, ENTRY_BYTES, Pinned, ScanQueue, SpaceMet
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::scan_issue::{self, Reads, SLICE, let_mature};
+use crate::scan_issue::{self, Reads, let_mature};
 use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
@@ -179,7 +179,7 @@ impl Slice {
             after: target.after,
             until: target.until,
             need: Need::of(core),
-            end: Instant::now() + SLICE,
+            end: Instant::now() + core.environment.scan_slice,
             last: Mutex::new(None),
             queue,
             round,

@@ -52,6 +52,7 @@ pub fn environment(seed: u8) -> Environment {
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         livelist_births: Environment::LIVELIST_BIRTHS,
+        scan_slice: Environment::SCAN_SLICE,
         livelist_shared: Environment::LIVELIST_SHARED,
         txg_timeout_seconds: 5,
         trim: crate::TrimLimits::USUAL,
