@@ -26,10 +26,12 @@ pub struct Canaries {
     threads: usize,
 }
 
-/// Whether it takes disks that go away and return: no crash of a whole machine shows it.
+/// Whether it takes scans beside everything else, or disks that go away and return: no crash of a whole machine shows
+/// it.
 fn needs_a_life(canary: Canary) -> bool {
     use Canary::{
-        FailedRepairForgotten, LatecomerForgotten, OldCopyBelieved, ResilverTooShallow, StaleBelieved, StrangerTaken,
+        FailedRepairForgotten, FreedStillScanned, LatecomerForgotten, OldCopyBelieved, ResilverTooShallow,
+        StaleBelieved, StrangerTaken,
     };
     matches!(
         canary,
@@ -39,6 +41,7 @@ fn needs_a_life(canary: Canary) -> bool {
             | OldCopyBelieved
             | StaleBelieved
             | FailedRepairForgotten
+            | FreedStillScanned
     )
 }
 

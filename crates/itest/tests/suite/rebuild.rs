@@ -49,7 +49,7 @@ fn slow(lab: &Lab, disks: usize) -> (FaultyDisks, PathBuf, Tree) {
     let mount = lab.create("", "tank", &faulty.disk(0).display().to_string());
     let tree = fill(&mount);
     lab.zpool("sync tank").ok();
-    (1..disks).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(60), ..Faults::NONE }));
+    (1..disks).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(30), ..Faults::NONE }));
     (faulty, mount, tree)
 }
 
@@ -154,7 +154,7 @@ fn while_it_runs_there_is_no_other_scan() {
     lab.zpool("history -i tank").ok().says("reset");
     lab.zpool("status tank").ok().says("scrub repaired 0B");
     // And where it is resilvered already, nobody is reconstructed.
-    (1..4).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(60), ..Faults::NONE }));
+    (1..4).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(30), ..Faults::NONE }));
     let fourth = faulty.disk(3).display().to_string();
     lab.zpool(&format!("attach tank {} {fourth}", faulty.disk(0).display())).ok();
     let refused = lab.zpool(&format!("replace -s tank {fourth} {fourth}")).refused();
