@@ -44,10 +44,10 @@ pub fn note_absent(core: &Core, txg: Txg) {
 
 /// The last group that a leaf has, as its list says, in a pool whose last group is `newest`.
 pub fn last_complete(leaf: &Leaf, newest: Txg) -> Txg {
-    leaf.missing().first().map_or(newest, |first| Txg(first.0.saturating_sub(1)))
+    leaf.missing().complete_until(newest)
 }
 
-/// Lists for a leaf all groups until what its list begins with, when its device only `reached` an earlier one. A device
+/// Lists for a leaf all groups until those for which it was away, when its device only `reached` an earlier one. A device
 /// that is put back from an old copy of itself lacks more than the groups during which it was away: also what it lacked
 /// when the copy was made, and it may have been written elsewhere since. What that was nobody knows.
 pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
-use platter_ondisk::Txg;
 
 use crate::error::{Result, VdevError};
 use crate::extent::Extent;
-use crate::leaf::Leaf;
+use crate::leaf::{Flush, Leaf};
 use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::queue::finish;
@@ -160,14 +159,14 @@ impl Child {
         }
     }
 
-    /// Makes what was written in group `txg` stable. A leaf that fails to, or was given up, may have lost any of it.
+    /// Makes what was written stable, for `end`. A leaf that fails to, or was given up, may have lost any of it.
     ///
     /// # Errors
     /// What a leaf said, when all failed.
-    pub(crate) async fn flush(&self, txg: Txg) -> Result<()> {
+    pub(crate) async fn flush(&self, end: Flush) -> Result<()> {
         let flushes = self.leaves.iter().map(|leaf| async move {
             let flushed = if leaf.is_usable() { leaf.flush().await } else { Err(leaf.unavailable()) };
-            leaf.note_unflushed(txg, flushed.is_err());
+            leaf.note_unflushed(end, flushed.is_err());
             flushed
         });
         let mut results = join_all(flushes).await;

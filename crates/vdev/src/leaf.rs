@@ -42,6 +42,15 @@ use crate::trouble::LeafTrouble;
 /// syncing, and logs are written in the open one (`TXG_CONCURRENT_STATES`).
 const CONCURRENT: u64 = 2;
 
+/// What a flush is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Everything that was written up to the end of this group.
+    Group(Txg),
+    /// Blocks of a log that were allocated in this group.
+    Log(Txg),
+}
+
 /// Hears of troubles; must not block.
 pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
 
@@ -429,10 +438,18 @@ impl Leaf {
         self.lists.lock().missing.note_range(first, last);
     }
 
-    /// A flush for group `txg` failed, or came after the device had been closed in between: of everything that it had
-    /// taken since the last flush, this group and those that are open beside it, any part may be lost.
-    pub(crate) fn note_unflushed(&self, txg: Txg, failed: bool) {
-        if self.interrupted.swap(false, Ordering::SeqCst) {
+    /// A flush for a group failed, or came after the device had been closed in between: of everything that it had taken
+    /// since the last flush, this group and those that are open beside it, any part may be lost. One for a log says that
+    /// of the log's blocks alone: groups that are open now need not be near the one in which these were allocated.
+    pub(crate) fn note_unflushed(&self, end: Flush, failed: bool) {
+        let (Flush::Group(txg) | Flush::Log(txg)) = end;
+        if matches!(end, Flush::Log(_)) {
+            if self.is_interrupted() {
+                self.lists.lock().missing.note(txg);
+            } else if failed {
+                self.note_missing(txg);
+            }
+        } else if self.interrupted.swap(false, Ordering::SeqCst) {
             // Nothing that a scan under way has to know: the device was away before it, or it has another opening now.
             let (first, last) = (Txg(txg.0.saturating_sub(CONCURRENT)), Txg(txg.0.saturating_add(CONCURRENT)));
             self.lists.lock().missing.note_range(first, last);

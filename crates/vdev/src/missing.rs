@@ -67,6 +67,13 @@ impl MissingRanges {
         self.ranges.keys().next().map(|&first| Txg(first))
     }
 
+    /// The last group before those that are missed without a gap up to group `newest`, or beyond it: `newest` itself when
+    /// that one was not missed. What was missed earlier has no part in it.
+    pub fn complete_until(&self, newest: Txg) -> Txg {
+        let last = self.ranges.iter().next_back().filter(|(_, end)| **end >= newest.0);
+        last.map_or(newest, |(&first, _)| Txg(first.saturating_sub(1)))
+    }
+
     /// Whether nothing was missed.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -128,6 +135,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_was_missed_long_ago_does_not_say_how_far_a_device_came() {
+        let mut missed = MissingRanges::new();
+        assert_eq!(missed.complete_until(Txg(15)), Txg(15));
+        missed.note_range(Txg(7), Txg(9));
+        assert_eq!(missed.complete_until(Txg(15)), Txg(15), "it was there since");
+        missed.note_range(Txg(13), Txg(16));
+        assert_eq!(missed.complete_until(Txg(15)), Txg(12), "it once said 6, and a copy that ends at 8 was believed");
+        missed.note_range(Txg(10), Txg(12));
+        assert_eq!(missed.complete_until(Txg(15)), Txg(6));
+    }
 
     proptest! {
         #[test]

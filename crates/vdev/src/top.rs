@@ -22,7 +22,7 @@ use crate::error::{Result, VdevError};
 use crate::extent::{Extent, Verify};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
 use crate::interior::Interior;
-use crate::leaf::Leaf;
+use crate::leaf::{Flush, Leaf};
 use crate::mirror::Mirror;
 use crate::opener::DeviceOpener;
 use crate::outcome::{ReadOutcome, ScrubOutcome};
@@ -443,8 +443,21 @@ impl TopVdev {
     /// # Errors
     /// [`VdevError::NoReplicas`] when more children failed than redundancy covers; the failures are counted.
     pub async fn flush(&self, txg: Txg) -> Result<()> {
+        self.flush_for(Flush::Group(txg)).await
+    }
+
+    /// Makes blocks of an intent log stable that were allocated in group `txg`, which may be long ago. What else a leaf
+    /// may have lost is listed with the next [group](Self::flush).
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub async fn flush_log(&self, txg: Txg) -> Result<()> {
+        self.flush_for(Flush::Log(txg)).await
+    }
+
+    async fn flush_for(&self, end: Flush) -> Result<()> {
         let shape = self.shape();
-        let flushes = join_all(shape.children.iter().map(|child| child.flush(txg))).await;
+        let flushes = join_all(shape.children.iter().map(|child| child.flush(end))).await;
         let failures: Vec<String> =
             flushes.into_iter().filter_map(|flushed| flushed.err()).map(|e| e.to_string()).collect();
         if failures.len() > shape.redundancy() {

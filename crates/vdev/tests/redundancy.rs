@@ -635,6 +635,25 @@ async fn a_child_that_was_away_between_two_flushes_has_missed_the_group() {
     assert!(!leaf.is_missing(Txg(9)), "once");
 }
 
+/// A log whose blocks were allocated groups ago is flushed in between: the list named groups around those, and none of
+/// which something was lost.
+#[tokio::test]
+async fn a_log_that_is_flushed_says_nothing_of_other_groups() {
+    let mut random = Random(25);
+    let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+    let leaf = &rig.top.leaves()[0];
+    rig.write(0, &random.buf(4096), 50).await;
+    rig.shelf.faulty[0].disappear();
+    assert!(rig.top.check_present());
+    rig.shelf.faulty[0].heal();
+    rig.top.reopen_leaf(leaf, &rig.spec.children[0], &rig.shelf).await;
+    rig.top.flush_log(Txg(9)).await.expect("flush");
+    assert!(leaf.is_missing(Txg(9)) && !leaf.is_missing(Txg(8)) && leaf.is_interrupted());
+    rig.top.flush(Txg(50)).await.expect("flush");
+    assert!(leaf.is_missing(Txg(50)) && leaf.is_missing(Txg(51)) && !leaf.is_interrupted());
+    assert!(!rig.top.leaves()[1].is_missing(Txg(50)), "the other was there");
+}
+
 /// The configuration of a tampered pool said that a vdev is larger than its devices, and a block pointer led to where
 /// their last labels are: what was taken for a repair was written over these.
 #[tokio::test]

@@ -86,7 +86,7 @@ impl Store {
     pub async fn flush_vdevs(&self, vdevs: &BTreeSet<(u32, Txg)>) -> Result<()> {
         let places = vdevs.iter();
         let flushes = places.filter_map(|&(vdev, txg)| Some((self.top(vdev)?, txg)));
-        for flushed in futures::future::join_all(flushes.map(|(vdev, txg)| vdev.flush(txg))).await {
+        for flushed in futures::future::join_all(flushes.map(|(vdev, txg)| vdev.flush_log(txg))).await {
             flushed.map_err(|e| ZioError::Io(e.to_string()))?;
         }
         Ok(())
