@@ -35,6 +35,7 @@
 
 mod activity;
 mod advice;
+mod allocating;
 mod assemble;
 mod autoreplace;
 mod autotrim;
@@ -131,8 +132,9 @@ mod test_environment;
 mod trimmed;
 pub mod txgs;
 mod upgrade;
-mod vdev_limits;
 mod vdev_names;
+mod vdev_properties;
+mod vdev_zaps;
 mod verdict_flags;
 mod verdicts;
 mod writable;

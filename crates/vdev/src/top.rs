@@ -30,6 +30,7 @@ use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::raidz::Raidz;
 use crate::shape::{self, Arrangement, Gone, Shape};
+use crate::sit_out::Watch;
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::Condition;
 use crate::stats::Stats;
@@ -55,6 +56,7 @@ pub struct TopVdev {
     current: RwLock<Current>,
     stats: Stats,
     pub(crate) turns: Turns,
+    pub(crate) watch: Watch,
 }
 
 impl TopVdev {
@@ -100,6 +102,7 @@ impl TopVdev {
             current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
             turns: Turns::default(),
+            watch: Watch::default(),
         })
     }
 
@@ -336,6 +339,9 @@ impl TopVdev {
         if let Ok((bytes, _)) = &result {
             assert_eq!(bytes.len() as u64, extent.psize, "a read returns the block that was asked for");
             debug_assert!(verify(bytes) || Canary::ChecksumUnverified.sings(), "what a read returns has passed");
+            if let Layout::Raidz { parity } = shape.layout {
+                self.look_for_slow(&shape, parity);
+            }
         }
         self.note_failure(extent, &result);
         result
