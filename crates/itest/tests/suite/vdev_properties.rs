@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use platter_itest::{Faults, FaultyDisks, Lab, Run, Tree, data, zdb};
 
 /// For so long a slow device is looked for.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How much later a slow disk answers.
+const LATE: Duration = Duration::from_secs(1);
 
 fn get(lab: &Lab, property: &str, vdev: &str) -> String {
     lab.zpool(&format!("get -H -o value,source {property} tank {vdev}")).ok().stdout.trim_end().to_owned()
@@ -25,8 +27,9 @@ fn assert_not_found(run: Run) {
 /// The number of the last of these entries, each the first one behind that before, in the configuration as zdb has it.
 fn zap_object(config: &str, entries: &[&str]) -> String {
     let mut lines = config.lines();
-    let found =
-        entries.iter().map(|entry| lines.find(|line| line.contains(entry)).expect("it is in the configuration"));
+    let found = entries
+        .iter()
+        .map(|entry| lines.find(|line| line.contains(entry)).unwrap_or_else(|| panic!("no {entry} in {config}")));
     found.last().and_then(|line| line.rsplit(' ').next()).expect("a number").to_owned()
 }
 
@@ -34,22 +37,22 @@ fn zap_object(config: &str, entries: &[&str]) -> String {
 fn texts_are_kept_in_the_vdevs_own_objects() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(4, 128);
-    let mount = lab.create("-f", "tank", "mirror d0 d1 d2");
+    let mount = lab.create("-f", "tank", "d2 mirror d0 d1");
     let tree = Tree::filled(&mount, 1);
-    for (vdev, text) in [("mirror-0", "the-mirror"), ("d0", "left"), ("d2", "alone")] {
+    for (vdev, text) in [("mirror-1", "the-mirror"), ("d0", "left"), ("d2", "alone")] {
         lab.zpool(&format!("set comment={text} tank {vdev}")).ok();
         lab.zpool(&format!("set org.example:shelf={text}-1 tank {vdev}")).ok();
     }
     lab.zpool("set failfast=off tank d1").ok();
-    lab.zpool("set io_n=7 tank mirror-0").ok();
+    lab.zpool("set io_n=7 tank mirror-1").ok();
     let check = || {
-        assert_eq!(get(&lab, "comment,org.example:shelf", "mirror-0"), "the-mirror\tlocal\nthe-mirror-1\tlocal");
+        assert_eq!(get(&lab, "comment,org.example:shelf", "mirror-1"), "the-mirror\tlocal\nthe-mirror-0\tlocal");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d0"), "left\tlocal\nleft-1\tlocal");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d1"), "-\tdefault\n-\tdefault");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d2"), "alone\tlocal\nalone-1\tlocal");
         assert_eq!(get(&lab, "failfast", "d1"), "off\tlocal");
         assert_eq!(get(&lab, "failfast", "d0"), "on\tdefault");
-        assert_eq!((get(&lab, "io_n", "mirror-0"), get(&lab, "io_n", "d0")), ("7\tlocal".into(), "-\tdefault".into()));
+        assert_eq!((get(&lab, "io_n", "mirror-1"), get(&lab, "io_n", "d0")), ("7\tlocal".into(), "-\tdefault".into()));
     };
     check();
     lab.zpool("get all tank d0").ok().says("org.example:shelf  left-1").says("comment            left");
@@ -68,7 +71,7 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
         ("failfast=yes", "d0", "cannot set property failfast for d0 on tank: 'failfast' must be one of 'on | off'"),
         ("size=1", "d0", "cannot set property size for d0 on tank: 'size' is readonly"),
         ("colour=x", "d0", "cannot set property colour for d0 on tank: invalid property: 'colour'"),
-        ("autosit=on", "mirror-0", "cannot set property autosit for mirror-0 on tank: property not supported"),
+        ("autosit=on", "mirror-1", "cannot set property autosit for mirror-1 on tank: property not supported"),
         ("sit_out=on", "d0", "cannot set property sit_out for d0 on tank: property not supported for this vdev"),
         ("allocating=off", "d0", "operation not supported on this type of vdev"),
     ];
@@ -87,9 +90,9 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
         let config = config.ok().stdout;
         let (top, leaf) = ("vdev_zap_top", "vdev_zap_leaf");
         for (entries, text) in [
-            (&["type: 'mirror'", top][..], "the-mirror-1"),
+            (&["type: 'mirror'", top][..], "the-mirror-0"),
             (&["type: 'mirror'", "children[0]", leaf], "left-1"),
-            (&["type: 'mirror'", "children[1]", "children[1]", top], "alone-1"),
+            (&["type: 'file'", top], "alone-1"),
         ] {
             let object = zap_object(&config, entries);
             let zap = zdb::zdb(&lab.dev(), &["-dddd", "tank", &object]).expect("zdb").ok();
@@ -104,10 +107,10 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
     lab.zpool("get all tank d0").ok().says_not("org.example");
     // A device that joins makes a mirror of one that was alone, which keeps what was said of it.
     lab.zpool("attach -w tank d2 d3").ok();
-    assert_eq!(get(&lab, "comment", "mirror-1"), "alone\tlocal");
+    assert_eq!(get(&lab, "comment", "mirror-0"), "alone\tlocal");
     assert_eq!(get(&lab, "comment", "d2"), "-\tdefault");
     lab.judge_and_return("tank", &mount, &tree);
-    assert_eq!(get(&lab, "comment", "mirror-1"), "alone\tlocal");
+    assert_eq!(get(&lab, "comment", "mirror-0"), "alone\tlocal");
 }
 
 /// Bytes allocated on a top-level vdev.
@@ -249,9 +252,9 @@ fn a_slow_disk_of_a_raidz_sits_out_and_reads_are_as_fast_as_the_others() {
     lab.zpool("set autosit=on tank raidz1-0").ok();
     assert_eq!(get(&lab, "autosit", "raidz1-0"), "on\tlocal");
     let quick = read_from_disk(&mount.join("file"), &bytes);
-    disks.set(3, Faults { late: Duration::from_millis(300), ..Faults::NONE });
+    disks.set(3, Faults { late: LATE, ..Faults::NONE });
     let slow = read_from_disk(&mount.join("file"), &bytes);
-    assert!(slow > Duration::from_millis(300) && slow > 2 * quick, "{slow:?} after {quick:?}");
+    assert!(slow > LATE, "{slow:?}, and {quick:?} before");
     let start = Instant::now();
     while get(&lab, "sit_out", &path(3)) == "off\t-" {
         read_from_disk(&mount.join("file"), &bytes);
@@ -259,7 +262,7 @@ fn a_slow_disk_of_a_raidz_sits_out_and_reads_are_as_fast_as_the_others() {
     }
     lab.zpool("events -H").ok().says("ereport.fs.zfs.sitout");
     let around = read_from_disk(&mount.join("file"), &bytes);
-    assert!(2 * around < slow, "{around:?} with the slow disk sitting out, {slow:?} before");
+    assert!(around < LATE, "{around:?} with the slow disk sitting out, {slow:?} before");
     for index in [0, 1, 2, 4, 5] {
         assert_eq!(get(&lab, "sit_out", &path(index)), "off\t-");
     }
