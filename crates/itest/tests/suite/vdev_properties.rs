@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use platter_itest::reference::ReferencePool;
 use platter_itest::{Faults, FaultyDisks, Lab, Run, Tree, data, zdb};
 
 /// For so long a slow device is looked for.
@@ -46,7 +47,7 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
     lab.zpool("set failfast=off tank d1").ok();
     lab.zpool("set io_n=7 tank mirror-1").ok();
     let check = || {
-        assert_eq!(get(&lab, "comment,org.example:shelf", "mirror-1"), "the-mirror\tlocal\nthe-mirror-0\tlocal");
+        assert_eq!(get(&lab, "comment,org.example:shelf", "mirror-1"), "the-mirror\tlocal\nthe-mirror-1\tlocal");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d0"), "left\tlocal\nleft-1\tlocal");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d1"), "-\tdefault\n-\tdefault");
         assert_eq!(get(&lab, "comment,org.example:shelf", "d2"), "alone\tlocal\nalone-1\tlocal");
@@ -90,7 +91,7 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
         let config = config.ok().stdout;
         let (top, leaf) = ("vdev_zap_top", "vdev_zap_leaf");
         for (entries, text) in [
-            (&["type: 'mirror'", top][..], "the-mirror-0"),
+            (&["type: 'mirror'", top][..], "the-mirror-1"),
             (&["type: 'mirror'", "children[0]", leaf], "left-1"),
             (&["type: 'file'", top], "alone-1"),
         ] {
@@ -111,6 +112,28 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
     assert_eq!(get(&lab, "comment", "d2"), "-\tdefault");
     lab.judge_and_return("tank", &mount, &tree);
     assert_eq!(get(&lab, "comment", "mirror-0"), "alone\tlocal");
+}
+
+/// A pool made here has no object for its root; one that OpenZFS made has.
+#[test]
+fn the_root_has_properties_in_a_pool_that_openzfs_made() {
+    let (Some(pool), Some(lab)) = (ReferencePool::copy("refzil"), Lab::open()) else { return };
+    let import = || lab.zpool(&format!("import -f -N -d {} refzil", pool.dir().display())).ok();
+    let get = |what: &str| lab.zpool(&format!("get -H -o value,source {what} refzil root")).ok().stdout;
+    import();
+    lab.zpool("set comment=openzfs refzil root").ok();
+    lab.zpool("set cool:vdev=goodbye refzil root-0").ok();
+    assert_eq!(get("comment,cool:vdev,allocating"), "openzfs\tlocal\ngoodbye\tlocal\non\tdefault\n");
+    lab.zpool("set allocating=off refzil root").refused().says("operation not supported on this type of vdev");
+    lab.zpool("set autosit=on refzil root").refused().says("property not supported for this vdev");
+    lab.zpool("export refzil").ok();
+    zdb::assert_clean(&pool.dir(), "refzil");
+    import();
+    assert_eq!(get("comment,cool:vdev"), "openzfs\tlocal\ngoodbye\tlocal\n");
+    lab.zpool("set cool:vdev= refzil root").ok();
+    assert_eq!(get("cool:vdev"), "-\tdefault\n");
+    lab.zpool("export refzil").ok();
+    zdb::assert_clean(&pool.dir(), "refzil");
 }
 
 /// Bytes allocated on a top-level vdev.
