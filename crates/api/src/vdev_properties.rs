@@ -128,6 +128,8 @@ impl VdevProperties {
             StoredProperty::Text(text) if text.is_empty() && is_user(name) => _ = self.texts.remove(name),
             StoredProperty::Text(text) => _ = self.texts.insert(name.to_owned(), text.clone()),
         }
+        let is_both = self.numbers.contains_key(name) && self.texts.contains_key(name);
+        assert!(!is_both, "a property is stored as a number or as text");
     }
 }
 

@@ -18,7 +18,7 @@ use platter_ondisk::Guid;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::removal;
-use crate::vdev_properties::{self, Setting, setting, store};
+use crate::vdev_setting::{Setting, setting, store, top_of};
 use crate::vdev_zaps::Place;
 
 /// Has new blocks put on a top-level vdev, or not.
@@ -94,7 +94,7 @@ fn check_others(core: &Core, number: u32) -> Result<()> {
 pub fn apply(core: &Core) {
     let tops = core.config.read().vdev_tree.children.clone();
     for top in tops.iter().filter(|top| top.non_allocating && !top.is_log) {
-        if vdev_properties::top_of(core, top).is_some() {
+        if top_of(core, top).is_some() {
             removal::set_passive(core, top.id as u32, true);
         }
     }

@@ -134,6 +134,7 @@ pub mod txgs;
 mod upgrade;
 mod vdev_names;
 mod vdev_properties;
+mod vdev_setting;
 mod vdev_zaps;
 mod verdict_flags;
 mod verdicts;

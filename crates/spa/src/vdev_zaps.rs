@@ -1,5 +1,5 @@
-//! Which object has a vdev's properties, and what is there (`vdev_prop_get_objid` and `vdev_load`, `module/zfs/vdev.c`):
-//! the root's ZAP, where the pool has one; a top-level vdev's; for what is below, the leaf's.
+//! Which object has a vdev's properties, and what is there (`vdev_prop_get_objid` and `vdev_load`,
+//! `module/zfs/vdev.c`): the root's ZAP, where the pool has one; a top-level vdev's; for what is below, the leaf's.
 //!
 //! Invariants:
 //! - what is in memory is what the objects have, by object, so that it goes where the object goes when vdevs get
@@ -112,6 +112,9 @@ pub async fn load(os: &Arc<Objset>, root: &VdevConfig, pool: &str) -> Stored {
             Err(error) => tracing::warn!(pool, %error, "properties of a vdev, in object {object}, are not known"),
         }
     }
+    let texts = stored.values().flat_map(|properties: &VdevProperties| &properties.texts);
+    let kept: usize = texts.map(|(name, text)| name.len() + text.len()).sum();
+    assert!(kept <= BYTES_MAX, "more is kept than is wanted");
     if room == 0 {
         tracing::warn!(pool, "not all properties of its vdevs are known: they have more than {BYTES_MAX} bytes");
     }

@@ -117,7 +117,7 @@ impl Histograms {
         transfers
     }
 
-    /// Transfers that took longer than [`SLOW`], and times that the device sat out as it was slow, since the last clear.
+    /// Transfers that took longer than [`SLOW`], and times that the device sat out, since the last clear.
     pub fn slow(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
     }

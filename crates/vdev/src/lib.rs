@@ -57,6 +57,7 @@ mod raidz_attempt;
 pub mod raidz_map;
 pub mod shape;
 pub mod sit_out;
+mod slow_child;
 pub mod spec;
 pub mod state;
 pub mod stats;

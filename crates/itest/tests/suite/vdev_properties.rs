@@ -34,6 +34,30 @@ fn zap_object(config: &str, entries: &[&str]) -> String {
     found.last().and_then(|line| line.rsplit(' ').next()).expect("a number").to_owned()
 }
 
+/// What is refused, in OpenZFS's words.
+fn refuse(lab: &Lab) {
+    assert_not_found(lab.zpool("set comment=x tank d9"));
+    let refusals = [
+        (
+            "comment=x",
+            "root",
+            "cannot set property comment for root-0 on tank: invalid argument for this pool operation",
+        ),
+        ("failfast=yes", "d0", "cannot set property failfast for d0 on tank: 'failfast' must be one of 'on | off'"),
+        ("size=1", "d0", "cannot set property size for d0 on tank: 'size' is readonly"),
+        ("colour=x", "d0", "cannot set property colour for d0 on tank: invalid property: 'colour'"),
+        ("autosit=on", "mirror-1", "cannot set property autosit for mirror-1 on tank: property not supported"),
+        ("sit_out=on", "d0", "cannot set property sit_out for d0 on tank: property not supported for this vdev"),
+        ("allocating=off", "d0", "operation not supported on this type of vdev"),
+    ];
+    for (setting, vdev, text) in refusals {
+        lab.zpool(&format!("set {setting} tank {vdev}")).refused().says(text);
+    }
+    lab.platter(["zpool", "set", &format!("comment={}", "x".repeat(8192)), "tank", "d0"])
+        .refused()
+        .says("'comment' is too long");
+}
+
 #[test]
 fn texts_are_kept_in_the_vdevs_own_objects() {
     let Some(lab) = Lab::open() else { return };
@@ -61,27 +85,7 @@ fn texts_are_kept_in_the_vdevs_own_objects() {
     let json = lab.zpool("get -j all tank d2").ok();
     json.says("\"org.example:shelf\":{\"value\":\"alone-1\",\"source\":{\"type\":\"LOCAL\",\"data\":\"-\"}}");
     lab.zpool("history -i tank").ok().says("vdev set").says("org.example:shelf=left-1");
-    // What is refused, in OpenZFS's words.
-    assert_not_found(lab.zpool("set comment=x tank d9"));
-    let refusals = [
-        (
-            "comment=x",
-            "root",
-            "cannot set property comment for root-0 on tank: invalid argument for this pool operation",
-        ),
-        ("failfast=yes", "d0", "cannot set property failfast for d0 on tank: 'failfast' must be one of 'on | off'"),
-        ("size=1", "d0", "cannot set property size for d0 on tank: 'size' is readonly"),
-        ("colour=x", "d0", "cannot set property colour for d0 on tank: invalid property: 'colour'"),
-        ("autosit=on", "mirror-1", "cannot set property autosit for mirror-1 on tank: property not supported"),
-        ("sit_out=on", "d0", "cannot set property sit_out for d0 on tank: property not supported for this vdev"),
-        ("allocating=off", "d0", "operation not supported on this type of vdev"),
-    ];
-    for (setting, vdev, text) in refusals {
-        lab.zpool(&format!("set {setting} tank {vdev}")).refused().says(text);
-    }
-    lab.platter(["zpool", "set", &format!("comment={}", "x".repeat(8192)), "tank", "d0"])
-        .refused()
-        .says("'comment' is too long");
+    refuse(&lab);
     check();
     lab.judge_and_return("tank", &mount, &tree);
     check();
