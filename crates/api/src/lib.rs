@@ -29,6 +29,7 @@ pub mod splits;
 pub mod stored_property;
 pub mod streams;
 pub mod txgs;
+pub mod vdev_properties;
 
 /// Version of the program, which client and daemon share.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::faults::Limits;
+use crate::vdev_properties::VdevProperties;
 use serde::{Deserialize, Serialize};
 
 /// Operation and byte counts of a vdev since the pool was opened, and its errors.
@@ -233,9 +233,15 @@ pub struct VdevReport {
     /// Queues and histograms, when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extended: Option<ExtendedStats>,
-    /// Limits of errors that a leaf has of its own.
+    /// What was set of its properties.
+    #[serde(default, skip_serializing_if = "VdevProperties::is_empty")]
+    pub properties: VdevProperties,
+    /// Whether no new blocks are put on the top-level vdev that it is or is part of.
     #[serde(default)]
-    pub limits: Limits,
+    pub non_allocating: bool,
+    /// Whether a leaf sits out of reads; leaves of RAID-Z groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sits_out: Option<bool>,
     /// Whether a leaf's device can be trimmed.
     #[serde(default)]
     pub trim_support: bool,

@@ -83,6 +83,8 @@ pub struct VdevConfig {
     pub asize: u64,
     /// Whether it holds intent logs only.
     pub is_log: bool,
+    /// Whether no new blocks are put on it; top-level vdevs.
+    pub non_allocating: bool,
     /// Group in which it was added.
     pub create_txg: u64,
     /// Space map of the groups it missed; leaves.
@@ -110,7 +112,7 @@ pub struct VdevConfig {
 }
 
 /// Names that [`VdevConfig`] parses into fields.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 22] = [
     "type",
     "id",
     "guid",
@@ -122,6 +124,7 @@ const KNOWN: [&str; 21] = [
     "ashift",
     "asize",
     "is_log",
+    "non_allocating",
     "create_txg",
     "DTL",
     "com.delphix:vdev_zap_leaf",
@@ -224,6 +227,7 @@ impl VdevConfig {
             ashift,
             asize: number("asize"),
             is_log: number("is_log") != 0,
+            non_allocating: number("non_allocating") != 0,
             create_txg: number("create_txg"),
             dtl: ObjectId(number("DTL")),
             leaf_zap: ObjectId(number("com.delphix:vdev_zap_leaf")),
@@ -266,6 +270,9 @@ impl VdevConfig {
                 .add_u64("ashift", self.ashift)
                 .add_u64("asize", self.asize)
                 .add_u64("is_log", u64::from(self.is_log));
+            if self.non_allocating {
+                list.add_u64("non_allocating", 1);
+            }
         }
         if self.dtl.is_some() {
             list.add_u64("DTL", self.dtl.0);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_api::faults::Limits;
 use platter_device::{BlockDevice, Cutoff, DeviceSource};
 use platter_dmu::Tx;
 use platter_dsl::error::Result;
@@ -30,6 +29,7 @@ use crate::rebuild_state::Rebuilds;
 use crate::scan_state::ScanState;
 use crate::spare_list::Spares;
 use crate::txgs::TxgHistory;
+use crate::vdev_zaps;
 
 /// What a pool that is opened brings with it; a new one has none of it.
 #[derive(Default)]
@@ -48,8 +48,8 @@ pub struct Stored {
     pub spares: Spares,
     /// Cache devices.
     pub caches: Caches,
-    /// Limits of errors that devices have of their own, by guid.
-    pub limits: BTreeMap<u64, Limits>,
+    /// Properties of vdevs.
+    pub vdev_properties: vdev_zaps::Stored,
     /// Trims and the like that somebody asked for, by the leaf's ZAP.
     pub works: BTreeMap<(ObjectId, Kind), Work>,
     /// Sequential reconstructions, by the top-level vdev's number.
@@ -124,8 +124,8 @@ pub struct Core {
     pub spares: Spares,
     /// Cache devices.
     pub caches: Caches,
-    /// Limits of errors that devices have of their own, by guid.
-    pub limits: Mutex<BTreeMap<u64, Limits>>,
+    /// Properties of vdevs.
+    pub vdev_properties: Mutex<vdev_zaps::Stored>,
     /// Work on what is free of the leaves.
     pub works: Works,
     /// Sequential reconstructions.
@@ -171,7 +171,7 @@ impl Core {
             txgs: TxgHistory::default(),
             spares: stored.spares,
             caches: stored.caches,
-            limits: Mutex::new(stored.limits),
+            vdev_properties: Mutex::new(stored.vdev_properties),
             works: Works::new(stored.works, opened),
             rebuilds,
             changing: tokio::sync::Mutex::default(),

@@ -33,6 +33,15 @@ pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue
         "ereport.fs.zfs.probe_failure" => {
             tracing::warn!(pool, vdev, "the device is given up: {}", text("zio_err_text"));
         }
+        "ereport.fs.zfs.sitout" => {
+            let seconds = number("sit_out_secs");
+            tracing::warn!(
+                pool,
+                vdev,
+                seconds,
+                "the device is far slower than its siblings: it is not read for a while"
+            );
+        }
         "fault.fs.zfs.vdev.io" | "fault.fs.zfs.vdev.checksum" | "fault.fs.zfs.vdev.slow_io" => {
             tracing::warn!(pool, vdev, class, "too many errors: the device is {} now", text("vdev_state_text"));
         }

@@ -325,6 +325,7 @@ fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, beside: Bes
             ashift: std::mem::take(&mut child.ashift),
             asize: std::mem::take(&mut child.asize),
             is_log: std::mem::take(&mut child.is_log),
+            non_allocating: std::mem::take(&mut child.non_allocating),
             top_zap: std::mem::take(&mut child.top_zap),
             create_txg: child.create_txg,
             ..VdevConfig::default()
@@ -509,7 +510,7 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
         child.id = vdev.id;
         (child.metaslab_array, child.metaslab_shift) = (vdev.metaslab_array, vdev.metaslab_shift);
         (child.ashift, child.asize, child.is_log) = (vdev.ashift, vdev.asize, vdev.is_log);
-        child.top_zap = vdev.top_zap;
+        (child.top_zap, child.non_allocating) = (vdev.top_zap, vdev.non_allocating);
         if vdev.kind == "spare" {
             spare_flags::set_flag(&mut child, UNSPARE, false);
         }
@@ -535,6 +536,7 @@ pub async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Res
         map.remove_int(tx, config.leaf_zap.0).await?;
         core.dsl.mos.free_object(tx, config.leaf_zap).await?;
         core.works.known.lock().retain(|(zap, _), _| *zap != config.leaf_zap);
+        core.vdev_properties.lock().remove(&config.leaf_zap);
     }
     Ok(())
 }

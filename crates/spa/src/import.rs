@@ -44,8 +44,8 @@ use crate::scan_store;
 use crate::space_maps::Words;
 use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
 use crate::{
-    caches, config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares,
-    split_pairs, vdev_limits,
+    allocating, caches, config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares,
+    split_pairs, vdev_properties, vdev_zaps,
 };
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
@@ -596,7 +596,7 @@ pub async fn finish(
     let scan = scan_store::load(&directory).await?;
     let name = &config.name;
     let (spares, caches) = (spares::load(&os, &directory, name).await, caches::load(&os, &directory, name).await);
-    let limits = vdev_limits::load(&os, &config.vdev_tree, name).await;
+    let vdev_properties = vdev_zaps::load(&os, &config.vdev_tree, name).await;
     let works = free_work::load(&os, &config.vdev_tree, name).await;
     let rebuilds = rebuild_store::load(&os, &config.vdev_tree, name).await;
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
@@ -619,8 +619,11 @@ pub async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: open_vdevs::leaf_devices(&vdevs), ..devices };
-    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, limits, works, rebuilds };
+    let stored =
+        Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, vdev_properties, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
+    vdev_properties::apply(&core);
+    allocating::apply(&core);
     pool_events::listen_to_data_sets(&core);
     update_available(&core.dsl);
     Ok(core)

@@ -35,6 +35,7 @@
 
 mod activity;
 mod advice;
+mod allocating;
 mod assemble;
 mod autoreplace;
 mod autotrim;
@@ -132,8 +133,10 @@ mod test_environment;
 mod trimmed;
 pub mod txgs;
 mod upgrade;
-mod vdev_limits;
 mod vdev_names;
+mod vdev_properties;
+mod vdev_setting;
+mod vdev_zaps;
 mod verdict_flags;
 mod verdicts;
 mod writable;

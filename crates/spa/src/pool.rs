@@ -18,7 +18,7 @@ use crate::rebuild;
 use crate::scan;
 use crate::{
     autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_search, member_check,
-    multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_limits, verdicts,
+    multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_properties, verdicts,
 };
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
@@ -526,7 +526,7 @@ impl Pool {
     /// # Errors
     /// In OpenZFS's words, why not.
     pub async fn set_vdev_property(&self, device: &str, name: &str, value: &str) -> Result<()> {
-        vdev_limits::set(&self.core, device, name, value).await
+        vdev_properties::set(&self.core, device, name, value).await
     }
 
     /// Parts from a device that does not answer, or not soon, as `reason` says, if the others can do without it;

@@ -100,6 +100,7 @@ pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
             LeafTrouble::Probe { reason } => {
                 ("ereport.fs.zfs.probe_failure", vec![("zio_err_text", reason.as_str().into())])
             }
+            LeafTrouble::SitsOut { time } => ("ereport.fs.zfs.sitout", vec![("sit_out_secs", time.as_secs().into())]),
             LeafTrouble::State(condition) => (STATE_CHANGE, state_fields(condition)),
         };
         fields.extend(more);

@@ -105,11 +105,11 @@ fn is_empty(core: &Core, vdev: u32) -> bool {
     core.dsl.store.state().allocator.lock().group(vdev).is_some_and(|group| group.is_empty())
 }
 
-/// Has every log begin anew elsewhere, and waits until what this one had is free and has rested. It is passive.
+/// Has the next commit of every log begin another chain, where blocks may be put then.
 ///
 /// # Errors
-/// It has logs of file systems that are not mounted.
-pub async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
+/// The pool stopped.
+pub async fn begin_logs_anew(core: &Arc<Core>) -> Result<()> {
     let datasets: Vec<_> = core.dsl.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         let zil = dataset.zil.lock().clone();
@@ -117,6 +117,15 @@ pub async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
             zil.begin_anew().await?;
         }
     }
+    Ok(())
+}
+
+/// Has every log begin anew elsewhere, and waits until what this one had is free and has rested. It is passive.
+///
+/// # Errors
+/// It has logs of file systems that are not mounted.
+pub async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
+    begin_logs_anew(core).await?;
     for _ in 0..GROUPS {
         core.force_group().await?;
         if is_empty(core, vdev) {
@@ -142,6 +151,7 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
         allocator.remove_group(top.id as u32)
     };
     state.vdevs.remove(top.id as usize);
+    core.vdev_properties.lock().remove(&top.top_zap);
     {
         let mut config = core.config.write();
         let slot = config.vdev_tree.children.iter_mut().find(|other| other.guid == top.guid);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use platter_ondisk::ObjectId;
-use platter_vdev::{AllocationClass, Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
+use platter_vdev::{AllocationClass, Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevKind, VdevState};
 use platter_zio::Phase;
 
 use crate::advice::Signs;
@@ -15,7 +15,9 @@ use crate::free_work;
 use crate::scan_state::AWAITING;
 use crate::spares;
 use crate::vdev_names::{leaf_name, vdev_name};
+use crate::vdev_zaps::{self, Place};
 use platter_api::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
+use platter_api::vdev_properties::VdevProperties;
 use platter_dsl::freeing;
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
@@ -134,12 +136,17 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
         replacement_size: top.replacement_size(config.metaslab_shift),
         counts: IoCounts { slow_ios, ..counts(stats) },
         extended: frame.detail.extended.then(|| extended(leaf)),
-        limits: core.limits.lock().get(&config.guid.0).copied().unwrap_or_default(),
+        properties: properties(core, config, if config.guid == top.guid() { Place::Top } else { Place::Below }),
+        sits_out: matches!(top.kind(), VdevKind::Raidz { .. }).then(|| leaf.sits_out()),
         trim_support: leaf.trim_support().plain,
         trim: free_work::report(core, config, top, Kind::Trim),
         initialize: free_work::report(core, config, top, Kind::Initialize),
         ..VdevReport::default()
     }
+}
+
+fn properties(core: &Core, config: &VdevConfig, place: Place) -> VdevProperties {
+    vdev_zaps::of(&core.vdev_properties, config, place)
 }
 
 /// What to say of a vdev with so many metaslabs whose space maps are damaged.
@@ -190,7 +197,8 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
         let leaf = leaves.iter().find(|leaf| leaf.guid() == config.guid).unwrap_or(&leaves[0]);
         let mut own = leaf_report(core, config, leaf, vdev, frame);
         own.note = own.note.or_else(|| damaged_note(damaged));
-        return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
+        let non_allocating = config.non_allocating;
+        return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, non_allocating, ..own };
     }
     let condition = vdev.condition();
     let mut report = VdevReport {
@@ -208,6 +216,7 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
         deflated_size,
         replacement_size: vdev.asize() >> config.metaslab_shift << config.metaslab_shift,
         ashift: config.ashift,
+        properties: properties(core, config, Place::Top),
         ..VdevReport::default()
     };
     let children = config.children.iter().filter_map(|child| below_report(core, child, &leaves, vdev, frame)).collect();
@@ -215,7 +224,14 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
     let own = counts(vdev.stats().snapshot());
     report.counts = IoCounts { read_ops: 0, write_ops: 0, read_bytes: 0, write_bytes: 0, ..own };
     adopt(&mut report, children);
+    set_non_allocating(&mut report, config.non_allocating);
     report
+}
+
+/// What is true of a top-level vdev is so of all below it.
+fn set_non_allocating(report: &mut VdevReport, is_true: bool) {
+    report.non_allocating = is_true;
+    report.children.iter_mut().for_each(|child| set_non_allocating(child, is_true));
 }
 
 /// Hangs `children` below `parent` and adds their transfers to its own.
@@ -234,6 +250,7 @@ fn root_report(core: &Core, frame: Frame) -> VdevReport {
     let vdevs = &core.dsl.store.state().vdevs;
     let mut root =
         VdevReport { name: config.name.clone(), kind: "root".into(), guid: config.guid.0, ..VdevReport::default() };
+    root.properties = properties(core, &config.vdev_tree, Place::Root);
     let (mut worst, mut children) = (0, Vec::new());
     for top in &config.vdev_tree.children {
         let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };

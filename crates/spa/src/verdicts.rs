@@ -21,7 +21,7 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::place::{self, PlacedLeaf};
 use crate::verdict_flags::{self, Judge, Judged};
-use crate::{dtl, pool_events, spare_flags};
+use crate::{dtl, pool_events, spare_flags, vdev_zaps};
 
 /// Why a device is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ pub fn signs(core: &Core) -> Vec<DeviceSigns> {
     let tree = core.config.read().vdev_tree.clone();
     let helpers = helpers(&tree);
     let held = core.environment.held.lock().clone();
-    let limits = core.limits.lock().clone();
+    let limits = vdev_zaps::limits(&core.vdev_properties, &tree);
     let places = place::leaves(core);
     let whole = |guid: Guid| places.iter().any(|place| place.config.guid == guid && place.leaf.is_complete());
     let sign = |place: &PlacedLeaf| {
@@ -180,7 +180,7 @@ pub fn signs(core: &Core) -> Vec<DeviceSigns> {
             slow_ios: place.leaf.histograms().slow(),
             reads: (traffic.reads.under_way, traffic.reads.ended),
             writes: (traffic.writes.under_way, traffic.writes.ended),
-            limits: limits.get(&config.guid.0).copied().unwrap_or_default(),
+            limits: limits.get(&config.guid).copied().unwrap_or_default(),
             is_judged: verdict_flags::is_judged(config),
             is_held: held.contains(&config.guid.0),
             has_everything: place.leaf.is_complete(),

@@ -89,7 +89,7 @@ impl Child {
             // They went away just now: asking them says how.
             return all().collect();
         }
-        order.sort_by_cached_key(|&(index, stale)| (stale, self.leaves[index].load()));
+        order.sort_by_cached_key(|&(index, stale)| (stale, self.leaves[index].sits_out(), self.leaves[index].load()));
         if !extent.checked && order.iter().any(|(_, stale)| !stale) {
             order.retain(|(_, stale)| !stale);
         }

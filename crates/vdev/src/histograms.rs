@@ -95,6 +95,17 @@ impl Histograms {
         if is_joined { &self.aggregated[class] } else { &self.individual[class] }.note(bytes);
     }
 
+    /// Adds how many reads took so long in the device, by bucket.
+    pub(crate) fn add_reads(&self, counts: &mut [u64; LATENCY_BUCKETS]) {
+        let reads = &self.device[Direction::Read as usize].0;
+        counts.iter_mut().zip(reads).for_each(|(count, read)| *count += read.load(Ordering::Relaxed));
+    }
+
+    /// Counts that the device was slow in another way than by one transfer.
+    pub(crate) fn note_slow(&self) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Reads and writes that went to the device, those of a scrub aside.
     pub fn transfers(&self) -> [u64; 2] {
         let mut transfers = [0; 2];
@@ -106,7 +117,7 @@ impl Histograms {
         transfers
     }
 
-    /// Transfers that took longer than [`SLOW`] since the last clear.
+    /// Transfers that took longer than [`SLOW`], and times that the device sat out, since the last clear.
     pub fn slow(&self) -> u64 {
         self.slow.load(Ordering::Relaxed)
     }

@@ -28,11 +28,12 @@ use crate::error::{Result, VdevError};
 use crate::extent::Extent;
 use crate::geometry::{self, DEVICE_SIZE_MIN};
 use crate::histograms::Histograms;
-use crate::missing::MissingRanges;
+use crate::missing::{MissingRanges, Remainder};
 use crate::opener::{DeviceOpener, OpenError};
 use crate::priority::{PerClass, Priority};
 use crate::purpose::Purpose;
 use crate::queue::{Queue, read_whole};
+use crate::sit_out::SitOut;
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
@@ -66,15 +67,6 @@ struct Lists {
     missing: MissingRanges,
     /// The part of that which was found out since the scan under way began ([`Leaf::begin_scan`]).
     noted: MissingRanges,
-}
-
-/// What became of a leaf's list at the end of a scan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remainder {
-    /// What it still misses.
-    pub missing: MissingRanges,
-    /// Groups of which something was noted since the scan began: writes and repairs that failed.
-    pub noted: MissingRanges,
 }
 
 struct Inner {
@@ -114,6 +106,7 @@ pub struct Leaf {
     stats: Stats,
     histograms: Arc<Histograms>,
     lists: Mutex<Lists>,
+    pub(crate) sit_out: SitOut,
     /// Whether the device was closed or given up after it had taken writes that no flush has covered yet.
     interrupted: AtomicBool,
     probing: AtomicBool,
@@ -148,6 +141,7 @@ impl Leaf {
             stats: Stats::default(),
             histograms: Arc::default(),
             lists: Mutex::default(),
+            sit_out: SitOut::default(),
             interrupted: AtomicBool::new(false),
             probing: AtomicBool::new(false),
             listener: OnceLock::new(),
@@ -183,7 +177,7 @@ impl Leaf {
         let _ = self.listener.set(listener);
     }
 
-    fn tell(&self, trouble: &LeafTrouble) {
+    pub(crate) fn tell(&self, trouble: &LeafTrouble) {
         if let Some(listener) = self.listener.get() {
             listener(self, trouble);
         }
@@ -709,6 +703,7 @@ impl Leaf {
     pub fn clear_errors(&self) {
         self.stats.clear_errors();
         self.histograms.clear_slow();
+        self.end_sit_out();
         let mut inner = self.inner.write();
         if inner.condition.state == VdevState::Degraded {
             inner.condition = Condition::HEALTHY;

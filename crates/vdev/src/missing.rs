@@ -13,6 +13,15 @@ pub struct MissingRanges {
     ranges: BTreeMap<u64, u64>,
 }
 
+/// What became of a leaf's list at the end of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remainder {
+    /// What it still misses.
+    pub missing: MissingRanges,
+    /// Groups of which something was noted since the scan began: writes and repairs that failed.
+    pub noted: MissingRanges,
+}
+
 impl MissingRanges {
     /// The empty set.
     pub fn new() -> Self {

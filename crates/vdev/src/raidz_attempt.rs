@@ -14,6 +14,7 @@ use crate::outcome::Rewritten;
 use crate::priority::Priority;
 use crate::queue::finish;
 use crate::raidz_map::RaidzMap;
+use crate::state::VdevState;
 use crate::view::View;
 
 /// Among how many columns whose leaves differ it is tried out which leaf is right: each doubles the work.
@@ -243,13 +244,31 @@ impl<'a> Attempt<'a> {
         self.columns.iter().enumerate().filter_map(pick).collect()
     }
 
-    /// Reads the data columns, and as much parity as is needed for those that cannot be had.
+    /// The columns that this read does without because their children sit out: none while anything is missing of the
+    /// vdev, or when they are more than parity makes up for. A scrub reads all of them.
+    fn sitting_out(&self) -> Vec<usize> {
+        let children = self.view.children();
+        let sits = |column: &usize| children[self.map.columns[*column].child].sits_out();
+        let sitting: Vec<usize> = (0..self.columns.len()).filter(sits).collect();
+        let is_whole = || {
+            children.iter().all(|child| child.condition().state == VdevState::Healthy)
+                && self.columns.iter().all(|column| *column == Column::Unread { stale: false })
+        };
+        let is_possible =
+            !sitting.is_empty() && self.priority != Priority::Scrub && sitting.len() <= self.nparity() && is_whole();
+        if is_possible { sitting } else { Vec::new() }
+    }
+
+    /// Reads the data columns, and as much parity as is needed for those that cannot be had or sit out.
     pub(crate) async fn fetch_least(&mut self) {
         let nparity = self.nparity();
-        let mut wanted = self.unread(|column, stale| column >= nparity && !stale);
+        let sitting = self.sitting_out();
+        let sits = |column: usize| sitting.contains(&column);
+        let mut wanted = self.unread(|column, stale| column >= nparity && !stale && !sits(column));
         let mut absent = self.columns.len() - nparity - wanted.len();
         loop {
-            wanted.extend(self.unread(|column, stale| column < nparity && !stale).into_iter().take(absent));
+            let parity = self.unread(|column, stale| column < nparity && !stale && !sits(column));
+            wanted.extend(parity.into_iter().take(absent));
             if wanted.is_empty() {
                 return;
             }

@@ -30,6 +30,7 @@ use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::raidz::Raidz;
 use crate::shape::{self, Arrangement, Gone, Shape};
+use crate::slow_child::{self, Watch};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::Condition;
 use crate::stats::Stats;
@@ -55,6 +56,7 @@ pub struct TopVdev {
     current: RwLock<Current>,
     stats: Stats,
     pub(crate) turns: Turns,
+    watch: Watch,
 }
 
 impl TopVdev {
@@ -100,6 +102,7 @@ impl TopVdev {
             current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
             turns: Turns::default(),
+            watch: Watch::default(),
         })
     }
 
@@ -286,6 +289,17 @@ impl TopVdev {
         shape.layout.child_asize(shape.children.len(), self.frame.asize())
     }
 
+    /// Whether children that are much slower than the others are found and sit out (property `autosit`). What is no
+    /// RAID-Z group has none.
+    pub fn set_autosit(&self, is_on: bool) {
+        self.watch.set_on(is_on);
+    }
+
+    /// Whether so many children sit out, the one with this leaf aside, that it must not: as many as there is parity.
+    pub fn has_sitting_out_without(&self, leaf: &Leaf) -> bool {
+        slow_child::has_sitting_out_without(&self.shape(), leaf)
+    }
+
     /// Forgets errors here and below (`zpool clear`).
     pub fn clear_errors(&self) {
         self.stats.clear_errors();
@@ -336,6 +350,9 @@ impl TopVdev {
         if let Ok((bytes, _)) = &result {
             assert_eq!(bytes.len() as u64, extent.psize, "a read returns the block that was asked for");
             debug_assert!(verify(bytes) || Canary::ChecksumUnverified.sings(), "what a read returns has passed");
+            if let Layout::Raidz { parity } = shape.layout {
+                self.watch.look(&shape, parity);
+            }
         }
         self.note_failure(extent, &result);
         result

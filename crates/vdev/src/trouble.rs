@@ -1,5 +1,7 @@
 //! What goes wrong with a leaf, as it is told to whoever listens.
 
+use std::time::Duration;
+
 use crate::state::Condition;
 
 /// What goes wrong with a leaf.
@@ -21,6 +23,11 @@ pub enum LeafTrouble {
         offset: u64,
         /// Bytes of the block.
         size: u64,
+    },
+    /// It is so much slower than its siblings that it is not read for a while.
+    SitsOut {
+        /// For how long.
+        time: Duration,
     },
     /// Its condition changed.
     State(Condition),

@@ -190,10 +190,19 @@ impl Allocator {
         self.ordinary().map(Group::size).sum()
     }
 
-    /// Deflated bytes allocated and in all: what data sets can use before reserves (`spa_get_dspace`).
+    /// Deflated bytes allocated and in all: what data sets can use before reserves (`spa_get_dspace`). What lies where
+    /// nothing more is put counts as allocated, and the space there does not count.
     pub fn deflated(&self) -> (u64, u64) {
         let sum = |f: &dyn Fn(&Group) -> u64| self.ordinary().map(|g| g.deflate(f(g))).sum();
-        (sum(&Group::allocated), sum(&Group::size))
+        (sum(&Group::allocated), sum(&|g| if g.is_passive { 0 } else { g.size() }))
+    }
+
+    /// Deflated bytes that are free, and in all, where blocks of data sets would be put if none were on top-level vdev
+    /// `vdev`. `None` when there is no such place.
+    pub fn room_without(&self, vdev: u32) -> Option<(u64, u64)> {
+        let others = || self.groups.iter().filter(|g| g.vdev != vdev && g.takes(AllocationClass::Normal));
+        let free = others().map(|g| g.deflate(g.size() - g.allocated())).sum();
+        others().next().map(|_| (free, others().map(|g| g.deflate(g.size())).sum()))
     }
 
     /// The deflated size of one copy.
@@ -609,6 +618,21 @@ mod tests {
             let Attempt::Done(dva) = allocator.allocate_log(4096, Txg(9)).unwrap() else { panic!("all is loaded") };
             assert_eq!(dva.vdev, u32::from(is_there));
         }
+    }
+
+    #[test]
+    fn where_nothing_is_put_there_is_no_space() {
+        let metaslabs = || (0..4).map(|index| Metaslab::new(index, index << 20, 1 << 20)).collect();
+        let mut allocator = Allocator::default();
+        (0..2).for_each(|vdev| allocator.add_group(Group::new(vdev, Arc::new(LargeSectors), metaslabs(), 20, 1)));
+        allocator.add_group(Group::new(2, Arc::new(LogDevice(true)), metaslabs(), 20, 1));
+        assert_eq!((allocator.deflated(), allocator.room_without(0)), ((0, 8 << 20), Some((4 << 20, 4 << 20))));
+        allocator.groups_mut()[1].is_passive = true;
+        assert_eq!((allocator.deflated(), allocator.room_without(0)), ((0, 4 << 20), None));
+        let mut dvas = Vec::new();
+        assert_eq!(allocator.allocate(4096, 2, &mut dvas).unwrap(), Attempt::Done(()));
+        assert!(dvas.len() == 2 && dvas.iter().all(|dva| dva.vdev == 0), "{dvas:?}");
+        assert_eq!(allocator.room_without(1), Some(((4 << 20) - 8192, 4 << 20)));
     }
 
     /// A log block that was acknowledged lay on a vdev that no uberblock knew yet when the power failed: the pool could

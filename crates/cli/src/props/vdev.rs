@@ -12,7 +12,7 @@ const fn info(name: &'static str, column: &'static str, kind: Kind) -> Info {
     Info { name, column, kind, visible: true }
 }
 
-/// All native properties of OpenZFS 2.3.
+/// All native properties of OpenZFS 2.3, and behind them those of 2.4 that only RAID-Z groups and their devices have.
 pub const TABLE: &[Info] = &[
     Info { name: "name", column: "NAME", kind: Kind::Text, visible: false },
     info("capacity", "CAP", Kind::Percent),
@@ -66,6 +66,8 @@ pub const TABLE: &[Info] = &[
     info("trim_support", "TRIMSUP", Kind::Word(3)),
     info("trim_errors", "TRIMERR", Kind::Number),
     info("slow_ios", "SLOW", Kind::Number),
+    info("sit_out", "SIT_OUT", Kind::Word(3)),
+    info("autosit", "AUTOSIT", Kind::Word(3)),
 ];
 
 /// Finds a property by its name or its column's.
@@ -73,9 +75,11 @@ pub fn find(name: &str) -> Option<&'static Info> {
     TABLE.iter().find(|info| info.name == name || info.column.eq_ignore_ascii_case(name))
 }
 
-/// All that `all` shows.
-pub fn all() -> Vec<Wanted> {
-    TABLE.iter().filter(|info| info.visible).map(Wanted::Native).collect()
+/// All that `all` shows of a vdev.
+pub fn all(vdev: &VdevReport) -> Vec<Wanted> {
+    let natives = TABLE.iter().filter(|info| info.visible).map(Wanted::Native);
+    let own = vdev.properties.texts.keys().filter(|name| name.contains(':'));
+    natives.chain(own.cloned().map(Wanted::Other)).collect()
 }
 
 /// A vdev with its place in the tree, each under the name it is shown by.
@@ -105,11 +109,16 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
     let vdev = place.vdev;
     let fact = |value: String| Some(Shown { value, source: PropertySource::None });
     let default = |value: &str| Some(Shown { value: value.to_owned(), source: PropertySource::Default });
-    let local = |number: u64| Shown { value: number.to_string(), source: PropertySource::Local };
-    let limit = |limit: Option<u64>| limit.map_or_else(|| default("-"), |number| Some(local(number)));
+    let local = |value: String| Some(Shown { value, source: PropertySource::Local });
+    let limit = |name| vdev.properties.limit(name).map_or_else(|| default("-"), |number| local(number.to_string()));
+    let text = |name: &str| vdev.properties.texts.get(name).cloned().map_or_else(|| default("-"), local);
+    let word = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
     let number = |number: u64| fact(if literal { number.to_string() } else { nice::num(number) });
     let is_leaf = vdev.children.is_empty();
-    let Wanted::Native(info) = wanted else { return default("-") };
+    let info = match wanted {
+        Wanted::Native(info) => info,
+        Wanted::Other(name) => return text(name),
+    };
     let size = if vdev.deflated_size > 0 { vdev.deflated_size } else { vdev.size };
     let sign = if literal { "" } else { "%" };
     match info.name {
@@ -124,7 +133,7 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
         "size" => number(size),
         "free" => number(size.saturating_sub(vdev.allocated)),
         "allocated" => number(vdev.allocated),
-        "comment" => default("-"),
+        "comment" => text("comment"),
         "expandsize" if vdev.expand_size == 0 => fact("-".to_owned()),
         "expandsize" => number(vdev.expand_size),
         "fragmentation" => fact(vdev.fragmentation.map_or("-".to_owned(), |percent| format!("{percent}%"))),
@@ -147,17 +156,17 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
         "write_bytes" => number(vdev.counts.write_bytes),
         "slow_ios" => number(vdev.counts.slow_ios),
         "removing" => fact("off".to_owned()),
-        "allocating" if is_leaf && vdev.size == 0 => fact("-".to_owned()),
-        "allocating" | "failfast" => default("on"),
-        "checksum_n" => limit(vdev.limits.checksum.0),
-        "checksum_t" => limit(vdev.limits.checksum.1),
-        "io_n" => limit(vdev.limits.io.0),
-        "io_t" => limit(vdev.limits.io.1),
-        "slow_io_n" => limit(vdev.limits.slow_io.0),
-        "slow_io_t" => limit(vdev.limits.slow_io.1),
+        "allocating" if vdev.size == 0 => fact("-".to_owned()),
+        "allocating" | "failfast" if vdev.properties.is_on(info.name) => default("on"),
+        "allocating" | "failfast" => local("off".to_owned()),
+        "checksum_n" | "checksum_t" | "io_n" | "io_t" | "slow_io_n" | "slow_io_t" => limit(info.name),
+        "autosit" if vdev.kind != "raidz" => None,
+        "autosit" if vdev.properties.was_turned_on("autosit") => local("on".to_owned()),
+        "autosit" => default("off"),
+        "sit_out" => vdev.sits_out.and_then(|sits| fact(word(sits))),
         "raidz_expanding" => (vdev.kind == "raidz").then(|| fact("off".to_owned())).flatten(),
         "trim_support" if !is_leaf => fact("-".to_owned()),
-        "trim_support" => fact(if vdev.trim_support { "on" } else { "off" }.to_owned()),
+        "trim_support" => fact(word(vdev.trim_support)),
         "trim_ops" => number(vdev.counts.trim_ops),
         "trim_bytes" => number(vdev.counts.trim_bytes),
         "trim_errors" => number(vdev.counts.trim_errors),
@@ -181,8 +190,44 @@ mod tests {
         assert_eq!((&*shown("state"), &*shown("parity"), &*shown("numchildren")), ("ONLINE", "1", "5"));
         assert_eq!((&*shown("raidz_expanding"), &*shown("trim_support")), ("off", "-"));
         let leaf = VdevPlace { vdev: &raidz.children[0], parent: Some("raidz1-0".into()), children: Vec::new() };
-        let none = all().into_iter().filter(|wanted| value(&leaf, wanted, true).is_none()).count();
-        assert_eq!(none, 1, "only a raidz is being expanded");
-        assert_eq!(TABLE.len(), 52);
+        let none = all(leaf.vdev).into_iter().filter(|wanted| value(&leaf, wanted, true).is_none()).count();
+        assert_eq!(
+            none, 3,
+            "only a raidz is being expanded, or looks for slow devices; this one says nothing of itself"
+        );
+        assert_eq!(TABLE.len(), 54);
+    }
+
+    #[test]
+    fn what_was_set_is_shown_as_local() {
+        let view = example();
+        let mut raidz = view.report.vdevs.children[0].clone();
+        raidz.properties.numbers = [("allocating", 0), ("autosit", 1), ("io_n", 7), ("io_t", u64::MAX)]
+            .map(|(name, number)| (name.to_owned(), number))
+            .into();
+        raidz.properties.texts =
+            [("comment", "left"), ("org:x", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        raidz.children[0].sits_out = Some(true);
+        let get = |vdev: &VdevReport, wanted: &Wanted| {
+            let place = VdevPlace { vdev, parent: None, children: Vec::new() };
+            let shown = value(&place, wanted, false).expect("a value");
+            (shown.value, shown.source)
+        };
+        let native = |name: &str| Wanted::Native(find(name).expect("a property"));
+        let local = |text: &str| (text.to_owned(), PropertySource::Local);
+        let default = |text: &str| (text.to_owned(), PropertySource::Default);
+        for (name, expected) in [
+            ("allocating", local("off")),
+            ("failfast", default("on")),
+            ("autosit", local("on")),
+            ("io_n", local("7")),
+            ("io_t", default("-")),
+            ("comment", local("left")),
+        ] {
+            assert_eq!(get(&raidz, &native(name)), expected, "{name}");
+        }
+        assert_eq!(get(&raidz, &Wanted::Other("org:x".into())), local("1"));
+        assert_eq!(get(&raidz, &Wanted::Other("org:y".into())), default("-"));
+        assert_eq!(get(&raidz.children[0], &native("sit_out")), ("on".to_owned(), PropertySource::None));
     }
 }

@@ -16,7 +16,7 @@ use crate::session::{Failure, Session, usage};
 use crate::table::{self, Field, GetRow, GetStyle, GetWidths};
 
 /// The root vdev's name on the command line.
-const ROOT: &str = "root-0";
+pub(super) const ROOT: &str = "root-0";
 
 /// How to show them.
 #[derive(Clone, Debug)]
@@ -37,10 +37,6 @@ pub(super) struct Style {
 pub(super) fn run(session: &mut Session, properties: &str, words: &[String], style: &Style) -> Result<u8, Failure> {
     let [pool, vdevs @ ..] = words else { return Err(usage("missing pool name")) };
     let selection = select::parse(properties, vdev::find, is_other).map_err(usage)?;
-    let wanted = match selection {
-        Selection::Listed(wanted) => wanted,
-        Selection::All => vdev::all(),
-    };
     let view = view(session, pool, Detail::default())?;
     let everything = places(&view);
     let mut chosen = Vec::new();
@@ -54,12 +50,20 @@ pub(super) fn run(session: &mut Session, properties: &str, words: &[String], sty
     }
     if style.json {
         let mut object = json::schema("zpool get");
-        object.insert("vdevs".into(), Value::Object(as_json(&chosen, &wanted, style)));
+        object.insert("vdevs".into(), Value::Object(as_json(&chosen, &selection, style)));
         json::print(object);
     } else {
-        out!("{}", text(&chosen, &wanted, style));
+        out!("{}", text(&chosen, &selection, style));
     }
     Ok(0)
+}
+
+/// Whether a pool has the vdev that a word means.
+pub(super) fn has(view: &PoolView, word: &str) -> bool {
+    let beside = view.report.spares.iter().chain(&view.report.caches);
+    let beside = beside.map(|vdev| VdevPlace { vdev, parent: None, children: Vec::new() });
+    let all = places(view).into_iter().chain(beside.map(|place| (Naming::default().name(place.vdev), place)));
+    word != "all-vdevs" && all.into_iter().any(|(name, place)| is_meant(word, &name, &place))
 }
 
 /// Every vdev under its name, parents first.
@@ -89,13 +93,21 @@ fn is_meant(word: &str, name: &str, place: &VdevPlace<'_>) -> bool {
         || (!path.is_empty() && (path == word || path.rsplit('/').next() == Some(word)))
 }
 
-fn text(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -> String {
+/// What is shown of a vdev.
+fn wanted_of(vdev: &VdevReport, selection: &Selection) -> Vec<Wanted> {
+    match selection {
+        Selection::Listed(wanted) => wanted.clone(),
+        Selection::All => vdev::all(vdev),
+    }
+}
+
+fn text(chosen: &[&(String, VdevPlace<'_>)], selection: &Selection, style: &Style) -> String {
     let mut rows = Vec::new();
     let mut least = GetWidths::default();
     for (name, place) in chosen {
         least.name = least.name.max(name.chars().count());
-        for property in wanted {
-            let Some(shown) = vdev::value(place, property, style.literal) else { continue };
+        for property in wanted_of(place.vdev, selection) {
+            let Some(shown) = vdev::value(place, &property, style.literal) else { continue };
             least.property = least.property.max(property.name().len());
             least.value = least.value.max(property.width_for(std::iter::once(shown.value.as_str()), style.literal));
             rows.push(GetRow { name: name.clone(), property: property.name().to_owned(), shown, received: None });
@@ -105,11 +117,11 @@ fn text(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -
     table::get(&rows, &style, least)
 }
 
-fn as_json(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -> Object {
+fn as_json(chosen: &[&(String, VdevPlace<'_>)], selection: &Selection, style: &Style) -> Object {
     let one = |(name, place): &&(String, VdevPlace<'_>)| {
         let mut object = vdev_info(place.vdev, &Naming::default(), style.as_int);
         object.insert("name".into(), name.clone().into());
-        let properties: Object = wanted
+        let properties: Object = wanted_of(place.vdev, selection)
             .iter()
             .filter_map(|property| {
                 let shown = vdev::value(place, property, style.literal)?;
@@ -135,11 +147,11 @@ mod tests {
         assert_eq!([count("all-vdevs"), count("root"), count("raidz1-0"), count("d3"), count("77")], [7, 1, 1, 1, 1]);
         assert_eq!(count("nothing"), 0);
         let chosen: Vec<_> = all.iter().filter(|(name, place)| is_meant("d0", name, place)).collect();
-        let Ok(Selection::Listed(wanted)) = select::parse("state,parent,path", vdev::find, is_other) else { panic!() };
+        let selection = select::parse("state,parent,path", vdev::find, is_other).expect("a list");
         let fields = Field::DEFAULT.to_vec();
         let style = Style { literal: false, as_int: false, json: false, scripted: true, fields };
         assert_eq!(
-            text(&chosen, &wanted, &style),
+            text(&chosen, &selection, &style),
             "/disk/d0\tstate\tONLINE\t-\n/disk/d0\tparent\traidz1-0\t-\n/disk/d0\tpath\t/disk/d0\t-\n"
         );
     }

@@ -1,15 +1,19 @@
 //! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
 
-use platter_api::messages::{ClosePool, Closing, ListPools};
+use platter_api::messages::{ClosePool, Closing, ErrorKind, ListPools};
 use platter_api::report::Detail;
 use platter_api::request::PoolOperation;
 use serde_json::json;
 
-use super::pools::each;
+use super::get_vdev;
+use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};
 use crate::json;
 use crate::out::outln;
 use crate::session::{Done, Session, refused, usage};
+
+/// With what `zpool set` ends when there is no such vdev (`zpool_do_set`).
+const EINVAL: u8 = 22;
 
 /// `zpool destroy [-f] <pool>`.
 pub fn destroy(session: &mut Session, words: &[String]) -> Done {
@@ -92,9 +96,7 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
         return Err(usage("missing value in property=value argument"));
     };
     if let Some(vdev) = vdev {
-        let (property, value) = (property.to_owned(), value.to_owned());
-        session.operate(pool, PoolOperation::SetVdev { device: vdev.clone(), property, value })?;
-        return Ok(0);
+        return set_vdev(session, pool, vdev, property, value);
     }
     if property == "compatibility" || property.starts_with("feature@") {
         // Bad files are the user's mistake whatever the pool.
@@ -108,6 +110,18 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
     let operation = PoolOperation::Set { property: property.to_owned(), value: value.to_owned() };
     session.operate(pool, operation)?;
     Ok(0)
+}
+
+fn set_vdev(session: &mut Session, pool: &str, vdev: &str, property: &str, value: &str) -> Done {
+    let device = if vdev == "root" { get_vdev::ROOT } else { vdev };
+    let operation =
+        PoolOperation::SetVdev { device: device.to_owned(), property: property.to_owned(), value: value.to_owned() };
+    let Err(body) = session.operate(pool, operation) else { return Ok(0) };
+    if body.kind == ErrorKind::NotFound && !get_vdev::has(&view(session, pool, Detail::default())?, device) {
+        eprintln!("cannot find '{device}' in '{pool}': device not in pool");
+        return Ok(EINVAL);
+    }
+    Err(body.into())
 }
 
 /// `zpool sync [pool] ...`.

@@ -263,6 +263,9 @@ fn add_vdev(
         let colour = if note.starts_with("was ") { Paint::Plain } else { Paint::Red };
         let _ = write!(out, "  {}", paint(colour, note));
     }
+    if vdev.non_allocating {
+        out.push_str("  (non-allocating)");
+    }
     if let Some(word) = scanning.filter(|_| vdev.repairing && vdev.children.is_empty() && vdev.state == "ONLINE") {
         let _ = write!(out, "  ({word})");
     }

@@ -261,6 +261,9 @@ fn add(
             }
         }
     }
+    if vdev.non_allocating {
+        numbers.add(&mut object, "noalloc", 1, Format::Exact);
+    }
     if vdev.children.is_empty() && depth > 0 {
         add_work(&mut object, vdev, style, numbers);
     }

@@ -32,7 +32,9 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
             PoolChange::Free { .. } => "operation failed".to_owned(),
         },
         PoolOperation::Set { .. } => format!("cannot set property for '{name}'"),
-        PoolOperation::SetVdev { device, .. } => format!("cannot set property for '{device}'"),
+        PoolOperation::SetVdev { device, property, .. } => {
+            format!("cannot set property {property} for {device} on {name}")
+        }
         PoolOperation::Scrub(ScrubAction::Start | ScrubAction::Continue) => format!("cannot scrub '{name}'"),
         PoolOperation::Scrub(ScrubAction::Pause) => format!("cannot pause scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Stop) => format!("cannot cancel scrubbing {name}"),

@@ -62,4 +62,5 @@ mod trim;
 mod txgs;
 mod unattended;
 mod users;
+mod vdev_properties;
 mod volumes;

@@ -27,7 +27,7 @@ const KINDS: [&str; 15] = [
 /// Names of arrays of vdevs.
 const ARRAYS: [&str; 3] = ["children", "spares", "l2cache"];
 /// Names of numbers that a vdev or a pool may have.
-const NUMBERS: [&str; 21] = [
+const NUMBERS: [&str; 22] = [
     "id",
     "guid",
     "nparity",
@@ -41,6 +41,7 @@ const NUMBERS: [&str; 21] = [
     "com.delphix:vdev_zap_leaf",
     "com.delphix:vdev_zap_top",
     "com.klarasystems:vdev_zap_root",
+    "non_allocating",
     "offline",
     "faulted",
     "removed",
