@@ -47,9 +47,9 @@ pub fn last_complete(leaf: &Leaf, newest: Txg) -> Txg {
     leaf.missing().complete_until(newest)
 }
 
-/// Lists for a leaf all groups until those for which it was away, when its device only `reached` an earlier one. A device
-/// that is put back from an old copy of itself lacks more than the groups during which it was away: also what it lacked
-/// when the copy was made, and it may have been written elsewhere since. What that was nobody knows.
+/// Lists for a leaf all groups until those for which it was away, when its device only `reached` an earlier one. A
+/// device that is put back from an old copy of itself lacks more than the groups during which it was away: also what it
+/// lacked when the copy was made, and it may have been written elsewhere since. What that was nobody knows.
 pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
     let complete = last_complete(leaf, newest);
     if reached < complete && !Canary::OldCopyBelieved.sings() {

@@ -1,5 +1,5 @@
-//! The second step of a scan: what was gathered is read and verified, on each vdev in the order in which it lies there, on
-//! all vdevs at once (`scan_io_queues_run`, `module/zfs/dsl_scan.c`).
+//! The second step of a scan: what was gathered is read and verified, on each vdev in the order in which it lies there,
+//! on all vdevs at once (`scan_io_queues_run`, `module/zfs/dsl_scan.c`).
 //!
 //! Invariant: when a slice ends, nothing is being read any more, so that freed space need not be pinned.
 

@@ -1,10 +1,10 @@
-//! The walk of a scan, in rounds of two steps (`dsl_scan_visit` and `scan_io_queues_run` in `module/zfs/dsl_scan.c`): it
-//! gathers the blocks that it needs of every object set, as far as memory allows, and then has them looked at in the
+//! The walk of a scan, in rounds of two steps (`dsl_scan_visit` and `scan_io_queues_run` in `module/zfs/dsl_scan.c`):
+//! it gathers the blocks that it needs of every object set, as far as memory allows, and then has them looked at in the
 //! order in which they lie on the vdevs ([`scan_issue`](crate::scan_issue)).
 //!
 //! Invariants:
-//! - both steps go in slices during which freed space is pinned, so that no block that is about to be read is reused; when
-//!   a slice ends, nothing is being read any more;
+//! - both steps go in slices during which freed space is pinned, so that no block that is about to be read is reused;
+//!   when a slice ends, nothing is being read any more;
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - the scan's place, and what is counted up to there, moves on when all before it was looked at: what comes between
 //!   makes it go on from there;

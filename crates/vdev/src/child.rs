@@ -14,7 +14,8 @@ use platter_device::ReadSlot;
 
 use crate::error::{Result, VdevError};
 use crate::extent::Extent;
-use crate::leaf::{Flush, Leaf};
+use crate::leaf::Leaf;
+use crate::lists::Flush;
 use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::queue::finish;

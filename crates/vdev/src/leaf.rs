@@ -28,6 +28,7 @@ use crate::error::{Result, VdevError};
 use crate::extent::Extent;
 use crate::geometry::{self, DEVICE_SIZE_MIN};
 use crate::histograms::Histograms;
+use crate::lists::{Flush, Lists};
 use crate::missing::{MissingRanges, Remainder};
 use crate::opener::{DeviceOpener, OpenError};
 use crate::priority::{PerClass, Priority};
@@ -39,19 +40,6 @@ use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
 use crate::trouble::LeafTrouble;
 
-/// Groups that may have blocks written before or after the one that is being flushed: one is open, one quiescing, one
-/// syncing, and logs are written in the open one (`TXG_CONCURRENT_STATES`).
-const CONCURRENT: u64 = 2;
-
-/// What a flush is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flush {
-    /// Everything that was written up to the end of this group.
-    Group(Txg),
-    /// Blocks of a log that were allocated in this group.
-    Log(Txg),
-}
-
 /// Hears of troubles; must not block.
 pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
 
@@ -59,15 +47,6 @@ pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
 /// was known about it must be proven anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening(u64);
-
-/// What a leaf does not have.
-#[derive(Default)]
-struct Lists {
-    /// Groups of which it missed something.
-    missing: MissingRanges,
-    /// The part of that which was found out since the scan under way began ([`Leaf::begin_scan`]).
-    noted: MissingRanges,
-}
 
 struct Inner {
     queue: Option<Arc<Queue>>,
@@ -377,9 +356,7 @@ impl Leaf {
 
     /// Notes that it missed (part of) a group's writes, or that a block of that group could not be rewritten on it.
     pub fn note_missing(&self, txg: Txg) {
-        let mut lists = self.lists.lock();
-        lists.missing.note(txg);
-        lists.noted.note(txg);
+        self.lists.lock().note(txg);
     }
 
     /// Whether it can be used and has everything.
@@ -432,28 +409,14 @@ impl Leaf {
         self.lists.lock().missing.note_range(first, last);
     }
 
-    /// A flush for a group failed, or came after the device had been closed in between: of everything that it had taken
-    /// since the last flush, this group and those that are open beside it, any part may be lost. One for a log says that
-    /// of the log's blocks alone: groups that are open now need not be near the one in which these were allocated.
+    /// A flush failed, or came after the device had been closed in between. Only one for a group takes note of all that
+    /// may be lost by that.
     pub(crate) fn note_unflushed(&self, end: Flush, failed: bool) {
-        let (Flush::Group(txg) | Flush::Log(txg)) = end;
-        if matches!(end, Flush::Log(_)) {
-            if self.is_interrupted() {
-                self.lists.lock().missing.note(txg);
-            } else if failed {
-                self.note_missing(txg);
-            }
-        } else if self.interrupted.swap(false, Ordering::SeqCst) {
-            // Nothing that a scan under way has to know: the device was away before it, or it has another opening now.
-            let (first, last) = (Txg(txg.0.saturating_sub(CONCURRENT)), Txg(txg.0.saturating_add(CONCURRENT)));
-            self.lists.lock().missing.note_range(first, last);
-        } else if failed {
-            self.note_missing(txg);
-        }
-        if failed {
-            // Repairs too, of whatever group.
-            self.lists.lock().noted.note_range(Txg(0), Txg(u64::MAX));
-        }
+        let interrupted = match end {
+            Flush::Group(_) => self.interrupted.swap(false, Ordering::SeqCst),
+            Flush::Log(_) => self.is_interrupted(),
+        };
+        self.lists.lock().note_unflushed(end, interrupted, failed);
     }
 
     fn queue(&self) -> Result<Arc<Queue>> {

@@ -44,6 +44,7 @@ pub mod geometry;
 pub mod histograms;
 mod interior;
 pub mod leaf;
+mod lists;
 mod mirror;
 pub mod missing;
 mod opener;

@@ -76,8 +76,8 @@ impl MissingRanges {
         self.ranges.keys().next().map(|&first| Txg(first))
     }
 
-    /// The last group before those that are missed without a gap up to group `newest`, or beyond it: `newest` itself when
-    /// that one was not missed. What was missed earlier has no part in it.
+    /// The last group before those that are missed without a gap up to group `newest`, or beyond it: `newest` itself
+    /// when that one was not missed. What was missed earlier has no part in it.
     pub fn complete_until(&self, newest: Txg) -> Txg {
         let last = self.ranges.iter().next_back().filter(|(_, end)| **end >= newest.0);
         last.map_or(newest, |(&first, _)| Txg(first.saturating_sub(1)))

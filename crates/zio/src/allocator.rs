@@ -19,7 +19,7 @@ use crate::error::{Result, ZioError};
 use crate::group::{Found, Geometry, Group};
 use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
-use crate::scan_queue::Shared;
+use crate::waiting_blocks::Shared;
 
 /// The pool's space.
 pub struct Allocator {

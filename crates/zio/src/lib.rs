@@ -76,6 +76,7 @@ pub mod suspension;
 mod syncing;
 pub mod txg;
 mod vdev_table;
+mod waiting_blocks;
 mod write;
 
 pub use accounting::SpaceAccounting;
