@@ -35,8 +35,8 @@ impl Lists {
     }
 
     /// A flush `failed`, or was `interrupted`: the device had been closed since the last one. Of everything that it had
-    /// taken since then, a group and those that are open beside it, any part may be lost. A flush for a log says that of
-    /// the log's blocks alone: the groups that are open now need not be near the one in which these were allocated.
+    /// taken since then, a group and those that are open beside it, any part may be lost. A flush for a log says that
+    /// of the log's blocks alone: the groups that are open now need not be near the one in which these were allocated.
     pub(crate) fn note_unflushed(&mut self, end: Flush, interrupted: bool, failed: bool) {
         match end {
             // Nothing that a scan under way has to know: the device was away before it, or has another opening now.

@@ -1,8 +1,8 @@
 //! Blocks that a scan has found and not looked at yet, by their places on the vdevs, so that they are read in the order
 //! in which they lie there (`dsl_scan_io_queue_t`, `module/zfs/dsl_scan.c`).
 //!
-//! Invariant: the space of every block that waits is still the block's. What was freed leaves the queue before its space
-//! can be handed out again ([`Allocator::finish`](crate::Allocator::finish) says so).
+//! Invariant: the space of every block that waits is still the block's. What was freed leaves the queue before its
+//! space can be handed out again ([`Allocator::finish`](crate::Allocator::finish) says so).
 
 use std::sync::Arc;
 
