@@ -44,29 +44,22 @@ impl ScanQueue {
             "what was found may be freed and reused already"
         );
         let first = bp.dvas().next().expect("a block that is looked at lies somewhere");
-        let mut waiting = self.shared.0.lock();
-        let of_vdev = waiting.blocks.entry(first.vdev).or_default();
-        if of_vdev.insert((first.offset, bookmark), *bp).is_none() {
-            waiting.count += 1;
-            waiting.bytes += bp.asize();
-        }
+        self.shared.0.lock().add(first.vdev, first.offset, bookmark, bp);
     }
 
     /// Takes the next block of a vdev, while freed space is [pinned](Store::pin).
     pub fn take(&self, vdev: u32) -> Option<(Bookmark, BlkPtr)> {
-        let mut waiting = self.shared.0.lock();
-        let place = *waiting.blocks.get(&vdev)?.first_key_value()?.0;
-        Some((place.1, waiting.remove(vdev, &[place])[0]))
+        self.shared.0.lock().take(vdev)
     }
 
     /// The vdevs with blocks that wait.
     pub fn vdevs(&self) -> Vec<u32> {
-        self.shared.0.lock().blocks.keys().copied().collect()
+        self.shared.0.lock().vdevs()
     }
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.shared.0.lock().count
+        self.shared.0.lock().count()
     }
 
     /// Whether none does.
@@ -76,6 +69,6 @@ impl ScanQueue {
 
     /// The space that they take, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.shared.0.lock().bytes
+        self.shared.0.lock().bytes()
     }
 }

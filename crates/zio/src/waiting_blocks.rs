@@ -9,7 +9,7 @@ use platter_ondisk::{BlkPtr, ObjectId};
 use crate::policy::Bookmark;
 
 /// Where a block's first copy begins on its vdev, and whose it is: who shares a block waits beside the other.
-pub(crate) type Place = (u64, Bookmark);
+type Place = (u64, Bookmark);
 
 /// Comes before every other of its offset.
 const FIRST: Bookmark = Bookmark { objset: ObjectId::NONE, object: ObjectId::NONE, level: i8::MIN, blkid: 0 };
@@ -17,22 +17,52 @@ const FIRST: Bookmark = Bookmark { objset: ObjectId::NONE, object: ObjectId::NON
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// By vdev; none of them is empty.
-    pub(crate) blocks: BTreeMap<u32, BTreeMap<Place, BlkPtr>>,
-    pub(crate) count: usize,
-    pub(crate) bytes: u64,
+    blocks: BTreeMap<u32, BTreeMap<Place, BlkPtr>>,
+    count: usize,
+    bytes: u64,
 }
 
 impl Waiting {
-    /// Takes the blocks of `vdev` at these places, which it has.
-    pub(crate) fn remove(&mut self, vdev: u32, places: &[Place]) -> Vec<BlkPtr> {
-        let Some(of_vdev) = self.blocks.get_mut(&vdev) else { return Vec::new() };
-        let taken: Vec<BlkPtr> = places.iter().filter_map(|place| of_vdev.remove(place)).collect();
+    /// Adds a block; who comes to the same place twice is there once.
+    pub(crate) fn add(&mut self, vdev: u32, offset: u64, bookmark: Bookmark, bp: &BlkPtr) {
+        self.count += 1;
+        self.bytes += bp.asize();
+        if let Some(before) = self.blocks.entry(vdev).or_default().insert((offset, bookmark), *bp) {
+            self.count -= 1;
+            self.bytes -= before.asize();
+        }
+    }
+
+    /// Takes the first block of `vdev`.
+    pub(crate) fn take(&mut self, vdev: u32) -> Option<(Bookmark, BlkPtr)> {
+        let place = *self.blocks.get(&vdev)?.first_key_value()?.0;
+        Some((place.1, self.remove(vdev, &place)?))
+    }
+
+    fn remove(&mut self, vdev: u32, place: &Place) -> Option<BlkPtr> {
+        let of_vdev = self.blocks.get_mut(&vdev)?;
+        let bp = of_vdev.remove(place)?;
         if of_vdev.is_empty() {
             self.blocks.remove(&vdev);
         }
-        self.count -= taken.len();
-        self.bytes -= taken.iter().map(BlkPtr::asize).sum::<u64>();
-        taken
+        self.count -= 1;
+        self.bytes -= bp.asize();
+        Some(bp)
+    }
+
+    /// The vdevs with blocks.
+    pub(crate) fn vdevs(&self) -> Vec<u32> {
+        self.blocks.keys().copied().collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The space that they take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -50,6 +80,8 @@ impl Shared {
         let Some(of_vdev) = waiting.blocks.get(&vdev) else { return };
         let range = (offset, FIRST)..(offset.saturating_add(length), FIRST);
         let gone: Vec<Place> = of_vdev.range(range).map(|(place, _)| *place).collect();
-        waiting.remove(vdev, &gone);
+        for place in &gone {
+            waiting.remove(vdev, place).expect("just found");
+        }
     }
 }

@@ -93,3 +93,19 @@ async fn what_is_freed_leaves_before_its_space_is_used_again() {
         assert!(!left.contains(&written[number].1), "{number}");
     }
 }
+
+/// What was counted of the one was taken off for the other.
+#[tokio::test]
+async fn who_comes_to_a_place_twice_is_counted_as_what_waits() {
+    let (store, written) = rig().await;
+    let queue = store.scan_queue();
+    let _pinned = store.pin();
+    let (bookmark, bp) = &written[0];
+    let mut wider = *bp;
+    wider.set_dva(1, written[7].1.dvas().next().expect("a place"));
+    queue.add(*bookmark, bp);
+    queue.add(*bookmark, &wider);
+    assert_eq!((queue.len(), queue.bytes()), (1, wider.asize()));
+    assert_eq!(queue.take(place(bp).0), Some((*bookmark, wider)));
+    assert_eq!((queue.len(), queue.bytes()), (0, 0));
+}
