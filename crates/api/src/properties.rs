@@ -207,9 +207,9 @@ pub const NFC: u64 = 0x40 | NFD;
 pub const NFKC: u64 = 0x40 | NFKD;
 
 /// Longest name of a user property in bytes, less the terminating zero (`ZAP_MAXNAMELEN`).
-const USER_NAME_MAX: usize = 255;
+pub(crate) const USER_NAME_MAX: usize = 255;
 /// Longest value of a user property in bytes, less the terminating zero (`ZAP_MAXVALUELEN`).
-const USER_VALUE_MAX: usize = 8191;
+pub(crate) const USER_VALUE_MAX: usize = 8191;
 /// Longest mount point in bytes, less the terminating zero (`MAXPATHLEN`).
 const PATH_MAX: usize = 4095;
 
@@ -285,6 +285,11 @@ pub fn is_user(name: &str) -> bool {
     name.contains(':')
 }
 
+/// Whether all characters are those of user properties' names (`zprop_valid_char`).
+pub(crate) fn has_user_characters(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c))
+}
+
 /// Checks a user property of a data set or a pool (`zfs_prop_user`, `zprop_valid_char`).
 ///
 /// # Errors
@@ -296,8 +301,7 @@ pub fn check_user(name: &str, value: &str) -> Result<()> {
     if value.len() > USER_VALUE_MAX {
         return Err(Refused::invalid("property value too long"));
     }
-    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
-    if !name.chars().all(valid) {
+    if !has_user_characters(name) {
         return Err(Refused::invalid(format!("invalid property '{name}'")));
     }
     schedule::check(name, value)

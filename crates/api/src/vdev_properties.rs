@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Refused, Result};
 use crate::faults::{Cause, Limits};
 use crate::numbers;
-use crate::properties::is_user;
+use crate::properties::{USER_NAME_MAX, USER_VALUE_MAX, has_user_characters, is_user};
 use crate::stored_property::StoredProperty;
 
 /// Text for whoever looks at a vdev.
@@ -26,10 +26,6 @@ pub const SIT_OUT: &str = "sit_out";
 
 /// What stands for no limit.
 pub const NO_LIMIT: u64 = u64::MAX;
-/// A value has fewer bytes than this (`ZAP_MAXVALUELEN`, `ZFS_MAXPROPLEN`).
-const VALUE_MAX: usize = 8192;
-/// The name of a user property has fewer bytes than this (`ZAP_MAXNAMELEN`).
-const NAME_MAX: usize = 256;
 
 /// Properties that tell something and cannot be set.
 const FACTS: [&str; 41] = [
@@ -145,13 +141,12 @@ pub fn limit_names() -> impl Iterator<Item = String> {
 
 /// Whether a name may be that of a user property (`vdev_prop_user`).
 pub fn is_user_name(name: &str) -> bool {
-    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
-    is_user(name) && name.chars().all(valid)
+    is_user(name) && has_user_characters(name)
 }
 
 /// Whether such a text may be stored under this name: what a disk has is held against it, too.
 pub fn is_possible_text(name: &str, value: &str) -> bool {
-    (name == COMMENT || is_user_name(name)) && name.len() < NAME_MAX && value.len() < VALUE_MAX
+    (name == COMMENT || is_user_name(name)) && name.len() <= USER_NAME_MAX && value.len() <= USER_VALUE_MAX
 }
 
 /// Checks a value that somebody sets, and turns it into what is stored.
@@ -167,7 +162,7 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
         return Err(Refused::Unsupported(format!("this version cannot set property '{name}' of a device")));
     }
     match name {
-        COMMENT if value.len() >= VALUE_MAX => invalid(format!("'{name}' is too long")),
+        COMMENT if value.len() > USER_VALUE_MAX => invalid(format!("'{name}' is too long")),
         COMMENT => Ok(StoredProperty::Text(value.to_owned())),
         ALLOCATING | FAILFAST | AUTOSIT | SIT_OUT => match value {
             "on" => Ok(StoredProperty::Number(1)),
@@ -179,8 +174,8 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
             "auto" => invalid(format!("'auto' is invalid value for '{name}'")),
             _ => numbers::parse(value).map(StoredProperty::Number).map_err(Refused::Invalid),
         },
-        _ if is_user_name(name) && name.len() >= NAME_MAX => invalid(format!("property name '{name}' is too long")),
-        _ if is_user_name(name) && value.len() >= VALUE_MAX => {
+        _ if is_user_name(name) && name.len() > USER_NAME_MAX => invalid(format!("property name '{name}' is too long")),
+        _ if is_user_name(name) && value.len() > USER_VALUE_MAX => {
             invalid(format!("property value for '{name}' is too long"))
         }
         _ if is_user_name(name) => Ok(StoredProperty::Text(value.to_owned())),
