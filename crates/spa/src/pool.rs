@@ -300,9 +300,8 @@ impl Pool {
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn history(&self) -> Result<Vec<HistoryEntry>> {
-        if self.core.dsl.gate.suspended().is_none() && !self.core.dsl.store.suspension().is_suspended() {
-            self.core.dsl.sync().await?;
-        }
+        // It may stop meanwhile, too.
+        let _ = self.core.dsl.sync().await;
         self.core.dsl.unless_suspended(async { Ok(history::read(&self.core.dsl).await?) }).await
     }
 

@@ -11,7 +11,7 @@
 //! - what cannot be read is noted as lost, and its group as unproven.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -158,7 +158,6 @@ struct Slice {
     /// What is looked at without waiting for its turn.
     at_once: Reads,
     lost: Arc<Lost>,
-    stopped: AtomicBool,
     shown: AtomicU64,
     /// Deflated bytes of the blocks with others below them that were seen of this object set. They are never shared:
     /// where they take more than the pool has in use, the tree repeats them, and walking it might take for ever.
@@ -185,7 +184,6 @@ impl Slice {
             round,
             at_once: Reads::new(core, &lost, scan_issue::IN_FLIGHT),
             lost,
-            stopped: AtomicBool::new(false),
             shown: AtomicU64::new(0),
             interior: SpaceMet::resumed(interior),
         }
@@ -229,7 +227,6 @@ impl Visitor for Slice {
             let progressed = self.shown.fetch_add(1, Ordering::Relaxed) > 0;
             let is_over = || Instant::now() >= self.end || self.core.scan.lock().is_interrupted();
             if progressed && (is_over() || self.round.is_reached(&self.queue)) {
-                self.stopped.store(true, Ordering::Relaxed);
                 return Visit::Stop;
             }
             Visit::Continue
