@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -18,6 +19,10 @@ use crate::Lab;
 
 /// Attributes change behind the kernel's back.
 const TTL: Duration = Duration::ZERO;
+/// Two labels and the room for a boot loader (`VDEV_LABEL_START_SIZE`, vdev_impl.h).
+const LABELS_IN_FRONT: u64 = 4 << 20;
+/// Two labels (`VDEV_LABEL_END_SIZE`).
+const LABELS_BEHIND: u64 = 512 << 10;
 
 /// What goes wrong with a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,15 +35,18 @@ pub struct Faults {
     pub flush: bool,
     /// Nothing is answered until this is over, not even what its size is.
     pub hang: bool,
-    /// Everything is answered so much later.
+    /// Everything of at least [`late_size`](Self::late_size) is answered so much later.
     pub late: Duration,
+    /// Bytes from which on a transfer is late: with 0 all are, and what has no size, too.
+    pub late_size: usize,
     /// Reads and writes that begin before this offset work all the same: the labels in front, say.
     pub from: u64,
 }
 
 impl Faults {
     /// It works.
-    pub const NONE: Self = Self { read: false, write: false, flush: false, hang: false, late: Duration::ZERO, from: 0 };
+    pub const NONE: Self =
+        Self { read: false, write: false, flush: false, hang: false, late: Duration::ZERO, late_size: 0, from: 0 };
     /// All transfers fail.
     pub const DEAD: Self = Self { read: true, write: true, flush: true, ..Self::NONE };
 }
@@ -56,18 +64,22 @@ struct Disk {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
+    /// Reads of data that were asked for.
+    reads: AtomicU64,
 }
 
 impl Disk {
-    /// Waits while it hangs, and as long as it is late; what is wrong with it then.
-    fn wait(&self) -> Faults {
+    /// Waits while it hangs, and as long as it is late with a transfer of this size; what is wrong with it then.
+    fn wait(&self, size: usize) -> Faults {
         let mut state = self.state.lock().expect("a disk's state");
         while state.faults.hang {
             state = self.changed.wait(state).expect("a disk's state");
         }
         let faults = state.faults;
         drop(state);
-        std::thread::sleep(faults.late);
+        if size >= faults.late_size {
+            std::thread::sleep(faults.late);
+        }
         faults
     }
 
@@ -77,7 +89,11 @@ impl Disk {
     }
 
     fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let faults = self.wait();
+        let end = self.file.metadata().map_err(|_| Errno::EIO)?.len().saturating_sub(LABELS_BEHIND);
+        if (LABELS_IN_FRONT..end).contains(&offset) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        let faults = self.wait(size as usize);
         if faults.read && offset >= faults.from {
             return Err(Errno::EIO);
         }
@@ -88,7 +104,7 @@ impl Disk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<u32, Errno> {
-        let faults = self.wait();
+        let faults = self.wait(data.len());
         if faults.write && offset >= faults.from {
             return Err(Errno::EIO);
         }
@@ -101,7 +117,7 @@ impl Disk {
     }
 
     fn flush(&self) -> Result<(), Errno> {
-        if self.wait().flush {
+        if self.wait(0).flush {
             return Err(Errno::EIO);
         }
         self.state.lock().expect("a disk's state").unflushed.clear();
@@ -128,7 +144,13 @@ impl FaultyDisks {
             .map(|index| {
                 let path = lab.disk(index);
                 let file = OpenOptions::new().read(true).write(true).open(&path).expect("a device file");
-                Disk { name: format!("d{index}"), file, state: Mutex::default(), changed: Condvar::new() }
+                Disk {
+                    name: format!("d{index}"),
+                    file,
+                    state: Mutex::default(),
+                    changed: Condvar::new(),
+                    reads: AtomicU64::new(0),
+                }
             })
             .collect();
         let disks = Arc::new(disks);
@@ -152,6 +174,11 @@ impl FaultyDisks {
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.at
+    }
+
+    /// Reads of data, not of labels, that disk `index` was asked for so far.
+    pub fn reads(&self, index: usize) -> u64 {
+        self.disks[index].reads.load(Ordering::Relaxed)
     }
 
     /// From now on this is wrong with disk `index`.
@@ -247,7 +274,7 @@ impl Filesystem for Served {
         let found = index.map(|index| INodeNo(index as u64 + 2)).and_then(|ino| Some((ino, self.attr(ino)?)));
         match found {
             Some((ino, attr)) => self.with(ino, move |disk| {
-                disk.wait();
+                disk.wait(0);
                 reply.entry(&TTL, &attr, Generation(0));
             }),
             None => reply.error(Errno::ENOENT),
@@ -258,7 +285,7 @@ impl Filesystem for Served {
         match self.attr(ino) {
             Some(attr) if ino == INodeNo::ROOT => reply.attr(&TTL, &attr),
             Some(attr) => self.with(ino, move |disk| {
-                disk.wait();
+                disk.wait(0);
                 reply.attr(&TTL, &attr);
             }),
             None => reply.error(Errno::ENOENT),
@@ -307,7 +334,7 @@ impl Filesystem for Served {
 
     fn flush(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         self.with(ino, move |disk| {
-            disk.wait();
+            disk.wait(0);
             reply.ok();
         });
     }

@@ -11,6 +11,8 @@ use platter_itest::{Faults, FaultyDisks, Lab, Tree, damage, data, zdb};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Slow enough for a busy machine to meet a reconstruction in its middle; labels and metadata are as fast as ever.
+const SLOW: Faults = Faults { late: Duration::from_millis(500), late_size: 64 << 10, ..Faults::NONE };
 
 /// Files of some 40 MB, so that a slow disk takes a while.
 fn fill(mount: &Path) -> Tree {
@@ -49,7 +51,7 @@ fn slow(lab: &Lab, disks: usize) -> (FaultyDisks, PathBuf, Tree) {
     let mount = lab.create("", "tank", &faulty.disk(0).display().to_string());
     let tree = fill(&mount);
     lab.zpool("sync tank").ok();
-    (1..disks).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(30), ..Faults::NONE }));
+    (1..disks).for_each(|disk| faulty.set(disk, SLOW));
     (faulty, mount, tree)
 }
 
@@ -154,7 +156,7 @@ fn while_it_runs_there_is_no_other_scan() {
     lab.zpool("history -i tank").ok().says("reset");
     lab.zpool("status tank").ok().says("scrub repaired 0B");
     // And where it is resilvered already, nobody is reconstructed.
-    (1..4).for_each(|disk| faulty.set(disk, Faults { late: Duration::from_millis(30), ..Faults::NONE }));
+    (1..4).for_each(|disk| faulty.set(disk, SLOW));
     let fourth = faulty.disk(3).display().to_string();
     lab.zpool(&format!("attach tank {} {fourth}", faulty.disk(0).display())).ok();
     let refused = lab.zpool(&format!("replace -s tank {fourth} {fourth}")).refused();
