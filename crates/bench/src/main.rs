@@ -19,6 +19,7 @@ mod meter;
 mod noise;
 mod null_fs;
 mod options;
+mod platters;
 mod plot;
 mod program;
 mod raw;
@@ -42,11 +43,15 @@ use crate::options::{Internal, Options};
 
 fn main() -> ExitCode {
     let options = Options::parse().settle();
-    if let Some(Internal::NullFs { mountpoint }) = &options.command {
-        return match null_fs::serve(mountpoint) {
+    if let Some(command) = &options.command {
+        let served = match command {
+            Internal::NullFs { mountpoint } => null_fs::serve(mountpoint),
+            Internal::Platters { files, mountpoint } => platters::serve(files, mountpoint),
+        };
+        return match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("platter-bench null-fs: {error}");
+                eprintln!("platter-bench: {error}");
                 ExitCode::FAILURE
             }
         };

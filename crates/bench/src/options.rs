@@ -86,6 +86,13 @@ pub enum Internal {
         /// Where to mount it
         mountpoint: PathBuf,
     },
+    /// Show the files of a folder as drives with turning platters, until the mount is unmounted
+    Platters {
+        /// The folder
+        files: PathBuf,
+        /// Where to mount it
+        mountpoint: PathBuf,
+    },
 }
 
 impl Options {

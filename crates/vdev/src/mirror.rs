@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - a read asks one child, the least busy one that should have the block, and others only when that one fails;
-//! - children that are known to have missed the block come last and are not blamed for what they hold;
+//! - children that are known to have missed the block come last and are not blamed for what they hold; a scrub writes
+//!   it to them without a look at what is there, so that their heads need not come by twice;
 //! - of a block without checksum, what such a child holds counts for nothing, unless all children hold the same: the
 //!   block was once written to one of them.
 
@@ -63,9 +64,14 @@ impl Interior for Mirror<'_> {
 
     async fn scrub(self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
         let Self(view) = self;
-        let usable = order(view, extent);
-        let asked = usable.iter().map(|&child| ask(view, child, extent, Priority::Scrub, verify));
-        let mut answers: Vec<(usize, Answer)> = usable.iter().copied().zip(join_all(asked).await).collect();
+        let (mut lacking, asked): (Vec<usize>, Vec<usize>) = order(view, extent)
+            .into_iter()
+            .partition(|&child| extent.checked && view.leaves()[child].is_stale_for(extent));
+        let mut answers = ask_all(view, asked, extent, verify).await;
+        if !answers.iter().any(|(_, answer)| matches!(answer, Answer::Good(_))) {
+            // Whoever missed it may hold it all the same.
+            answers.extend(ask_all(view, std::mem::take(&mut lacking), extent, verify).await);
+        }
         if !extent.checked && !set_stale_right(view, extent, &mut answers) {
             let examined_bytes = answers.len() as u64 * extent.psize;
             let agreed =
@@ -73,6 +79,7 @@ impl Interior for Mirror<'_> {
             let outcome = ScrubOutcome { examined_bytes, ..ScrubOutcome::default() };
             return if agreed { Ok(outcome) } else { Err(lost(view, extent, 0, Vec::new())) };
         }
+        let asked = answers.len();
         let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
         for (child, answer) in answers {
             match answer {
@@ -86,8 +93,9 @@ impl Interior for Mirror<'_> {
         }
         blame(view, extent, &wrong, Priority::Scrub);
         let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
-        let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
+        let examined_bytes = (asked - failed.len()) as u64 * extent.psize;
         wrong.append(&mut failed);
+        wrong.append(&mut lacking);
         wrong.sort_unstable();
         let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), true).await;
         Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
@@ -128,6 +136,13 @@ async fn ask(view: View<'_>, child: usize, extent: Extent, priority: Priority, v
         }
         Err(error) => Answer::Failed(error.to_string()),
     }
+}
+
+/// Asks these children at once, for a scrub.
+async fn ask_all(view: View<'_>, children: Vec<usize>, extent: Extent, verify: Verify<'_>) -> Vec<(usize, Answer)> {
+    let asked = children.iter().map(|&child| ask(view, child, extent, Priority::Scrub, verify));
+    let answers = join_all(asked).await;
+    children.into_iter().zip(answers).collect()
 }
 
 /// Usable children in the order in which to ask them.

@@ -11,7 +11,8 @@
 //!   without checksum they count for nothing, unless all columns agree: then they are what was once written, since so
 //!   many of them were that these alone determine the rest;
 //! - repairs write only bytes that passed, or parity computed from them;
-//! - a scrub looks at every leaf of a child, also when the block is sound.
+//! - a scrub looks at every leaf of a child, also when the block is sound; to those that are known to have missed the
+//!   block it writes it without a look, so that their heads need not come by twice.
 
 use futures::future::{join, join_all};
 use platter_buffer::{Buf, BufMut};
@@ -68,7 +69,7 @@ impl Interior for Raidz<'_> {
         }
         let mut original = attempt.block.to_vec();
         let mut passes = intact || (!attempt.block.is_empty() && attempt.search(&original));
-        if !passes && attempt.fetch_others().await {
+        if !passes && attempt.fetch_others(|_| true).await {
             passes = attempt.search_others(&mut original);
         }
         attempt.charge().await;
@@ -83,21 +84,29 @@ impl Interior for Raidz<'_> {
     async fn scrub(self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
         let Self { view, parity: nparity } = self;
         let mut attempt = Attempt::new(view, nparity, extent, Priority::Scrub, verify);
-        let all = attempt.unread(|_, _| true);
-        attempt.fetch(&all).await;
-        attempt.fetch_others().await;
-        debug_assert!(attempt.unread(|_, _| true).is_empty(), "a scrub asks for every column that can be had");
+        let is_known = |stale: bool| !(extent.checked && stale);
+        let asked = attempt.unread(|_, stale| is_known(stale));
+        attempt.fetch(&asked).await;
+        attempt.fetch_others(is_known).await;
         let sound = attempt.is_sound().await;
-        if sound && attempt.agree() {
+        if sound && attempt.agree() && !attempt.has_unasked() {
             let examined_bytes = attempt.examined_bytes;
             return Ok(ScrubOutcome { examined_bytes, ..ScrubOutcome::default() });
         }
         let mut original = attempt.block.to_vec();
-        let passes = match extent.checked {
+        let mut passes = match extent.checked {
             _ if sound => true,
-            true => !attempt.block.is_empty() && (attempt.search(&original) || attempt.search_others(&mut original)),
+            true => attempt.find(&mut original),
             false => attempt.rebuild_unchecked(),
         };
+        if !passes && attempt.has_unasked() {
+            // Whoever missed it may hold it all the same.
+            let rest = attempt.unread(|_, _| true);
+            attempt.fetch(&rest).await;
+            attempt.fetch_others(|_| true).await;
+            original = attempt.block.to_vec();
+            passes = attempt.find(&mut original);
+        }
         attempt.charge().await;
         if !passes {
             return Err(attempt.lost());

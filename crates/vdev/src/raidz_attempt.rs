@@ -67,6 +67,15 @@ struct Other {
     bytes: BufMut,
 }
 
+/// How a block is set right.
+#[derive(Clone, Copy)]
+struct SettingRight {
+    /// Whether what was read of data and parity agreed.
+    sound: bool,
+    /// Whether a scrub does it, which asks everybody but those that are known to have missed the block.
+    by_scrub: bool,
+}
+
 /// What came of setting right a block that passed.
 pub(crate) struct Repairs {
     pub(crate) rewritten: Rewritten,
@@ -183,22 +192,40 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Reads from all further leaves what they hold of columns that were asked for. Returns whether there are some.
-    pub(crate) async fn fetch_others(&mut self) -> bool {
-        let mut asked = Vec::new();
-        for (column, place) in self.map.columns.iter().enumerate() {
-            let is_asked = |leaf: usize| match self.columns[column] {
-                Column::Read { .. } => leaf == self.sources[column] || self.failed.contains(&(column, leaf)),
-                Column::Failed => self.failed.contains(&(column, leaf)),
-                Column::Unread { .. } | Column::Absent => true,
-            };
+    /// Whether a leaf was asked for its column, by index in its child.
+    fn is_asked(&self, column: usize, leaf: usize) -> bool {
+        let is_source = self.is_read(column) && leaf == self.sources[column];
+        let is_other = || self.others.iter().any(|other| (other.column, other.leaf) == (column, leaf));
+        is_source || self.failed.contains(&(column, leaf)) || is_other()
+    }
+
+    /// The usable leaves that were not asked: the column, the index in its child, and whether it missed the block.
+    fn unasked(&self) -> impl Iterator<Item = (usize, usize, &'a Leaf, bool)> {
+        let columns = self.map.columns.iter().enumerate();
+        let leaves = columns.flat_map(move |(column, place)| {
             let leaves = self.view.children()[place.child].leaves().iter().enumerate();
-            asked.extend(leaves.filter(|(index, leaf)| !is_asked(*index) && leaf.is_usable()).map(|(index, leaf)| {
-                let (assembly, slot) = ReadSlot::whole(place.size);
-                let (stale, extent, priority) = (leaf.is_stale_for(self.extent), place.offset, self.priority);
-                async move { (column, index, stale, leaf.read_data(extent, slot, priority).await.map(|()| assembly)) }
-            }));
-        }
+            leaves.map(move |(index, leaf)| (column, index, &**leaf, leaf.is_stale_for(self.extent)))
+        });
+        leaves.filter(move |(column, index, leaf, _)| leaf.is_usable() && !self.is_asked(*column, *index))
+    }
+
+    /// Whether there is a leaf that could be asked.
+    pub(crate) fn has_unasked(&self) -> bool {
+        self.unasked().next().is_some()
+    }
+
+    /// Reads from further leaves what they hold of columns that were asked for, where `accept` takes one that missed
+    /// the block or did not. Returns whether there are some.
+    pub(crate) async fn fetch_others(&mut self, accept: impl Fn(bool) -> bool) -> bool {
+        let is_there = |column: usize| matches!(self.columns[column], Column::Read { .. } | Column::Failed);
+        let wanted = self.unasked().filter(|(column, _, _, stale)| is_there(*column) && accept(*stale));
+        let asked = wanted.map(|(column, index, leaf, stale)| {
+            let place = self.map.columns[column];
+            let (assembly, slot) = ReadSlot::whole(place.size);
+            let (offset, priority) = (place.offset, self.priority);
+            async move { (column, index, stale, leaf.read_data(offset, slot, priority).await.map(|()| assembly)) }
+        });
+        let asked: Vec<_> = asked.collect();
         for (column, leaf, stale, read) in join_all(asked).await {
             match read {
                 Ok(assembly) => {
@@ -306,6 +333,11 @@ impl<'a> Attempt<'a> {
 
     pub(crate) fn passes(&self) -> bool {
         (self.verify)(&self.block[..self.extent.psize as usize])
+    }
+
+    /// Finds a block that passes among what was read, as [`Self::search`] and [`Self::search_others`] do.
+    pub(crate) fn find(&mut self, original: &mut Vec<u8>) -> bool {
+        !self.block.is_empty() && (self.search(original) || self.search_others(original))
     }
 
     /// Finds out which columns are wrong by trying. Everything that can be read has been. On success the block passes
@@ -430,7 +462,7 @@ impl<'a> Attempt<'a> {
     /// The leaves of a column that need `right` written to them, and counts those that should have had it. `is_wrong`
     /// says so of what the column was read as; whether the block is `sound`, parity included, matters without checksum:
     /// else nothing tells which of two leaves that should have it is right.
-    fn wrong_leaves(&self, column: usize, is_wrong: bool, right: &[u8], sound: bool) -> Vec<&'a Leaf> {
+    fn wrong_leaves(&self, column: usize, is_wrong: bool, right: &[u8], how: SettingRight) -> Vec<&'a Leaf> {
         let mut wrong = Vec::new();
         for (index, leaf) in self.view.children()[self.map.columns[column].child].leaves().iter().enumerate() {
             let other = self.others.iter().find(|other| (other.column, other.leaf) == (column, index));
@@ -438,11 +470,14 @@ impl<'a> Attempt<'a> {
                 _ if self.failed.contains(&(column, index)) => (true, false),
                 (Column::Read { stale }, _) if index == self.sources[column] => (is_wrong, !stale),
                 (_, Some(other)) => {
-                    let provable = self.extent.checked || other.stale || sound;
+                    let provable = self.extent.checked || other.stale || how.sound;
                     (provable && other.bytes[..] != *right, !other.stale)
                 }
-                // Nobody asked it: what its sibling lacks it may lack too.
-                (_, None) => (is_wrong && leaf.is_usable(), false),
+                // Nobody asked it: a scrub because it is known to lack it; and what its sibling lacks it may lack too.
+                (_, None) => {
+                    let lacks = is_wrong || how.by_scrub && leaf.is_stale_for(self.extent);
+                    (lacks && leaf.is_usable(), false)
+                }
             };
             if needs_it {
                 wrong.push(&**leaf);
@@ -479,10 +514,11 @@ impl<'a> Attempt<'a> {
                     original[start..start + place.size] != right[..]
                 }
                 (Column::Failed, _) => true,
+                (Column::Unread { .. }, _) if by_scrub => true,
                 (Column::Unread { .. } | Column::Absent, _) => continue,
             };
             assert_eq!(right.len(), place.size, "a column is written where it lies and no further");
-            let wrong = self.wrong_leaves(column, is_wrong, &right, sound);
+            let wrong = self.wrong_leaves(column, is_wrong, &right, SettingRight { sound, by_scrub });
             if !wrong.is_empty() {
                 repairs.bad_children.push(place.child);
             }

@@ -235,6 +235,47 @@ async fn stale_children_serve_when_nothing_else_can() {
     }
 }
 
+/// The head of a disk that is resilvered comes by once: what it is known to lack is not looked for there.
+#[tokio::test]
+async fn a_scrub_writes_what_was_missed_without_reading_it() {
+    let mut random = Random(8);
+    for (kind, width, redundancy) in levels().into_iter().filter(|level| level.2 > 0) {
+        for stale in subsets(width, redundancy).into_iter().filter(|stale| !stale.is_empty()) {
+            let rig = Rig::new(kind.clone(), width, 9).await;
+            let data = random.buf(150 << 9);
+            rig.write(0, &data, 1).await;
+            let right = rig.image(0, data.len() as u64);
+            for place in rig.places(0, data.len() as u64).into_iter().filter(|place| stale.contains(&place.0)) {
+                rig.corrupt(place, &mut random);
+            }
+            for &child in &stale {
+                rig.top.leaves()[child].note_missing(Txg(1));
+                rig.shelf.faulty[child].inject(Fault {
+                    kind: FaultKind::ReadError,
+                    offset: 4 << 20,
+                    length: 64 << 20,
+                    times: u64::MAX,
+                });
+            }
+            let reads = |child: &usize| rig.shelf.faulty[*child].transfers().0;
+            let before: Vec<_> = stale.iter().map(reads).collect();
+            let outcome = rig.scrub(0, &data).await.expect("the others have it");
+            let case = format!("{kind} of {width} without {stale:?}");
+            assert_eq!(outcome.bad_children, stale, "{case}");
+            assert_eq!(stale.iter().map(reads).collect::<Vec<_>>(), before, "{case}: read where it is known to lack");
+            assert!(rig.top.leaves().iter().all(|leaf| leaf.stats().snapshot().checksum_errors == 0), "{case}");
+            assert_eq!(rig.image(0, data.len() as u64), right, "{case}");
+            // One that nobody else has is looked for there all the same.
+            for child in 0..width {
+                rig.shelf.faulty[child].heal();
+                rig.top.leaves()[child].note_missing(Txg(1));
+            }
+            let outcome = rig.scrub(0, &data).await.expect("all have it");
+            assert_eq!((outcome.bad_children, outcome.repaired_bytes), (vec![], 0), "{case}");
+        }
+    }
+}
+
 /// Boot environments that cannot be read make no disk useless, as long as the blank areas can (found by the simulator).
 #[tokio::test]
 async fn a_disk_is_not_given_up_for_its_boot_environments() {

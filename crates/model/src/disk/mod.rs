@@ -33,5 +33,5 @@ pub use image::Image;
 pub use link::{Link, LinkKind};
 pub use parameters::{Mechanism, Parameters};
 pub use route::Route;
-pub use spinning::Spinning;
+pub use spinning::{Platters, Spinning};
 pub use supply::PowerSupply;

@@ -66,7 +66,7 @@ struct MediumPlace {
 
 /// The moving parts.
 #[derive(Debug)]
-pub(super) struct Platters {
+pub struct Platters {
     sheet: Spinning,
     period: Nanos,
     zones: Vec<Zone>,
@@ -79,7 +79,8 @@ pub(super) struct Platters {
 }
 
 impl Platters {
-    pub(super) fn new(sheet: Spinning, size: u64, physical_block: u64) -> Self {
+    /// Those of a drive of `size` bytes, with sectors of `physical_block` bytes. The head stands at the beginning.
+    pub fn new(sheet: Spinning, size: u64, physical_block: u64) -> Self {
         let period = 60 * SECOND / sheet.rpm;
         let rate = |zone: u64| {
             let (outer, inner) = (sheet.outer_rate, sheet.inner_rate.min(sheet.outer_rate));
@@ -160,7 +161,7 @@ impl Platters {
     }
 
     /// How long until the head stands before `offset`: what the drive's scheduler compares.
-    pub(super) fn positioning(&self, now: Nanos, offset: u64) -> Nanos {
+    pub fn positioning(&self, now: Nanos, offset: u64) -> Nanos {
         let place = self.place(offset);
         let arrival = now + self.seek(self.track, place.track);
         let wait = (place.angle + self.period - arrival % self.period) % self.period;
@@ -192,7 +193,7 @@ impl Platters {
     }
 
     /// Reads; when the last byte has passed.
-    pub(super) fn read(&mut self, now: Nanos, offset: u64, length: u64) -> Nanos {
+    pub fn read(&mut self, now: Nanos, offset: u64, length: u64) -> Nanos {
         let ahead = self.sheet.look_ahead * SECOND / self.sheet.outer_rate.max(1);
         let begin = match self.stream {
             Some((end, since)) if end == offset && ahead > 0 => since.max(now.saturating_sub(ahead)).min(now),
@@ -205,7 +206,7 @@ impl Platters {
     }
 
     /// Writes; when the last byte is on the medium. What does not fill its first or last sector must be read before.
-    pub(super) fn write(&mut self, now: Nanos, offset: u64, length: u64) -> Nanos {
+    pub fn write(&mut self, now: Nanos, offset: u64, length: u64) -> Nanos {
         let whole = offset.is_multiple_of(self.physical_block) && length.is_multiple_of(self.physical_block);
         let mut begin = now;
         if !whole {
