@@ -5,7 +5,8 @@
 #
 # The disks are files of a tmpfs. Pools are filled there, and then imported through `platter-bench platters`, which makes
 # each file as slow as a drive of its size with 5400 rotations a minute: seeks, rotations, 110 MB/s at its outer edge and
-# 55 MB/s at its inner one, no write cache. fio measures the same drives. Needs root and fio.
+# 55 MB/s at its inner one. What a resilver wrote to the new drive, fio then writes to another one, at the same places from
+# the beginning to the end, and reads from one that was there: that is what the drives can do. Needs root and fio.
 # BINARY, BENCH: the builds of Platter and of its bench, default target/release/platter and platter-bench.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +23,8 @@ ln -s platter "$FOLDER/bin/zpool"
 FILES=$FOLDER/files DRIVES=$FOLDER/drives MNT=$FOLDER/mnt
 forget_disks() {
     for pool in $(zpool list -H -o name 2>/dev/null); do zpool destroy -f "$pool"; done
-    if mountpoint -q "$DRIVES"; then umount "$DRIVES"; fi
+    # The kernel may still be at closing them.
+    if mountpoint -q "$DRIVES"; then umount -l "$DRIVES"; fi
     rm -f "$FILES"/*
 }
 leave() {
@@ -57,10 +59,28 @@ onto_drives() {
     drives
     zpool import -d "$DRIVES" tank
 }
-# WAY SIZE DRIVE: MB/s of reading or writing the first SIZE of a drive from one end to the other.
-fio_rate() {
-    fio --name=x --filename="$3" --rw="$1" --bs=1M --direct=1 --ioengine=io_uring --iodepth=8 --size="$2" --minimal |
-        awk -F';' -v column="$([ "$1" = read ] && echo 7 || echo 48)" '{ print $column / 1000 * 1.024 }'
+# WAY FILE DRIVE: seconds that fio needs to read or write on DRIVE all that FILE holds, in order.
+replay() {
+    python3 - "$1" "$2" "$3" > "$FOLDER/log" <<'PYTHON'
+import os, sys
+way, path, drive = sys.argv[1:]
+print("fio version 2 iolog", f"{drive} add", f"{drive} open", sep="\n")
+file, place = os.open(path, os.O_RDONLY), 4 << 20
+end = os.fstat(file).st_size - (512 << 10)
+while place < end:
+    try:
+        place = os.lseek(file, place, os.SEEK_DATA)
+    except OSError:
+        break
+    hole = min(os.lseek(file, place, os.SEEK_HOLE), end)
+    while place < hole:
+        length = min(hole - place, 1 << 20)
+        print(drive, way, place, length)
+        place += length
+print(f"{drive} close")
+PYTHON
+    fio --name=x --read_iolog="$FOLDER/log" --replay_no_stall=1 --direct=1 --ioengine=io_uring --iodepth=8 --end_fsync=1 --output-format=json |
+        python3 -c "import json, sys; job = json.load(sys.stdin)['jobs'][0]; print(max(job[way]['runtime'] for way in ('read', 'write')) / 1000)"
 }
 # Files of MEGABYTES in pieces of 128 KiB in any order, a part of them written anew twice: an aged pool.
 fill() {
@@ -80,25 +100,24 @@ for round in range(3):
 PYTHON
     zpool sync
 }
-# Allocated bytes of the pool, as a part of which each disk has its share.
-allocated() { zpool list -Hp -o allocated tank; }
-# WHAT LAYOUT DISKS SHARE OPTION: the last of DISKS takes the place of the first; each disk holds SHARE of the pool.
+# WHAT LAYOUT DISKS SIZE MEGABYTES OPTION: the last of DISKS takes the place of the first, in a pool of MEGABYTES.
 replaced() {
-    local what=$1 layout=$2 last=$3 share=$4 option=${5:-} took slower read written
-    disks "$last" 2G
+    local what=$1 layout=$2 last=$3 size=$4 megabytes=$5 option=${6:-} took scan held reads writes
+    disks "$last" "$size"
     zpool create -f -o ashift=12 -O mountpoint="$MNT/tank" -O atime=off -O recordsize=128k tank $layout \
         $(seq -f "$FILES/%g" $((last - 1)))
-    fill "$(calculate "1000 / $share" 0)"
+    fill "$megabytes"
     onto_drives
-    written=$(fio_rate write 1G "$DRIVES/$last") read=$(fio_rate read 1G "$DRIVES/2")
-    slower=$(printf '%s\n' "$written" "$read" | sort -g | head -1)
     took=$(timed bash -c "zpool replace $option tank $DRIVES/1 $DRIVES/$last && zpool wait -t resilver tank")
-    zpool status tank | grep -E "resilvered|errors:" >&2
-    echo "$what: $(calculate "$(allocated) * $share / 1e6" 0) MB in $took s, of what fio reads or writes ($(calculate "$slower" 0) MB/s): $(calculate "$(allocated) * $share / 1e6 / $took / $slower")"
+    scan=$(zpool status tank | grep resilvered)
+    zpool export tank
+    held=$(du -m "$FILES/$last" | cut -f1)
+    reads=$(replay read "$FILES/$last" "$DRIVES/2") writes=$(replay write "$FILES/$last" "$DRIVES/1")
+    echo "$what: $held MB in $took s, where fio reads them in $reads s and writes them in $writes s: $(calculate "($reads > $writes ? $reads : $writes) / $took") ($scan)"
 }
-mirror() { replaced "mirror: resilver of half a disk, aged" mirror 3 1; }
-rebuild() { replaced "rebuild: sequential reconstruction of the same" mirror 3 1 -s; }
-raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 "1 / 7"; }
+mirror() { replaced "mirror: resilver of half a disk, aged" mirror 3 5G 2200; }
+rebuild() { replaced "rebuild: sequential reconstruction of the same" mirror 3 5G 2200 -s; }
+raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 2G 5500; }
 
 # A disk of a mirror of 1 TiB misses 1 GiB.
 missed() {

@@ -4,7 +4,9 @@
 //!
 //! Invariants:
 //! - a drive does one thing at a time, the one next that its head reaches first (of those that wait), and answers when
-//!   the model says that it is done, not before; its write cache is off;
+//!   the model says that it is done, not before;
+//! - what is written goes to its cache while there is room, and from there to the platters when nobody waits for
+//!   anything else, when half of it is full, or when a flush asks for it;
 //! - time that this machine takes to wake up is not added up: a drive that has work goes on from when it was done.
 
 use std::ffi::OsStr;
@@ -25,6 +27,8 @@ use platter_model::disk::{Parameters, Platters};
 
 use crate::error::{Result, While};
 
+/// The drive.
+const SHEET: Parameters = Parameters::green_4k();
 const TTL: Duration = Duration::from_secs(60);
 /// Most bytes of a request: what Platter joins at most.
 const REQUEST_MAX: u32 = 1 << 20;
@@ -37,6 +41,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 enum Job {
     Read(u32, ReplyData),
     Write(Vec<u8>, ReplyWrite),
+    /// From the cache.
+    Destage(u64),
 }
 
 impl Job {
@@ -44,14 +50,57 @@ impl Job {
         match self {
             Job::Read(length, _) => (*length).into(),
             Job::Write(bytes, _) => bytes.len() as u64,
+            Job::Destage(length) => *length,
         }
+    }
+
+    fn is_destage(&self) -> bool {
+        matches!(self, Job::Destage(_))
     }
 }
 
 struct Waiting {
+    /// In the order in which they came.
+    number: u64,
     offset: u64,
     arrived: Instant,
     job: Job,
+}
+
+/// What a drive has to do.
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    came: u64,
+    /// What is on its way from the cache to the platters.
+    destaging: Option<u64>,
+    /// Bytes in the cache.
+    cached: u64,
+    /// Flushes, each with the number of what came last before it.
+    flushes: Vec<(u64, ReplyEmpty)>,
+}
+
+impl Queue {
+    fn push(&mut self, offset: u64, job: Job) {
+        // The drive's electronics deal with it while others are served.
+        let arrived = Instant::now() + Duration::from_nanos(SHEET.overhead);
+        self.came += 1;
+        self.waiting.push(Waiting { number: self.came, offset, arrived, job });
+    }
+
+    /// Whether the cache is to be emptied although somebody waits for something else.
+    fn is_urgent(&self) -> bool {
+        !self.flushes.is_empty() || self.cached > SHEET.write_cache / 2
+    }
+
+    /// Answers flushes whose writes are all on the platters.
+    fn answer_flushes(&mut self) {
+        let waiting = self.waiting.iter().filter(|waiting| waiting.job.is_destage()).map(|waiting| waiting.number);
+        let oldest = waiting.chain(self.destaging).min().unwrap_or(u64::MAX);
+        for (_, reply) in self.flushes.extract_if(.., |(last, _)| *last < oldest) {
+            reply.ok();
+        }
+    }
 }
 
 /// One drive.
@@ -59,7 +108,7 @@ struct Drive {
     name: String,
     file: File,
     size: u64,
-    queue: Mutex<Vec<Waiting>>,
+    queue: Mutex<Queue>,
     came: Condvar,
 }
 
@@ -70,37 +119,63 @@ impl Drive {
         Ok(Arc::new(Self { name, size: file.metadata()?.len(), file, queue: Mutex::default(), came: Condvar::new() }))
     }
 
-    /// The drive's electronics deal with it while others are served.
-    fn add(&self, offset: u64, job: Job) {
-        let arrived = Instant::now() + Duration::from_nanos(Parameters::green_4k().overhead);
-        self.queue.lock().push(Waiting { offset, arrived, job });
+    fn read(&self, offset: u64, size: u32, reply: ReplyData) {
+        self.queue.lock().push(offset, Job::Read(size, reply));
         self.came.notify_one();
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], reply: ReplyWrite) {
+        let length = bytes.len() as u64;
+        let mut queue = self.queue.lock();
+        if queue.cached + length <= SHEET.write_cache {
+            match self.file.write_all_at(bytes, offset) {
+                Ok(()) => reply.written(bytes.len() as u32),
+                Err(_) => return reply.error(Errno::EIO),
+            }
+            queue.cached += length;
+            queue.push(offset, Job::Destage(length));
+        } else {
+            queue.push(offset, Job::Write(bytes.to_vec(), reply));
+        }
+        drop(queue);
+        self.came.notify_one();
+    }
+
+    fn flush(&self, reply: ReplyEmpty) {
+        let mut queue = self.queue.lock();
+        let last = queue.came;
+        queue.flushes.push((last, reply));
+        queue.answer_flushes();
     }
 
     /// Waits for work; what is next at `free`, when the drive was done with all before.
     fn next(&self, platters: &Platters, since: Instant, free: Instant) -> (Waiting, Instant) {
         let mut queue = self.queue.lock();
-        while queue.is_empty() {
+        while queue.waiting.is_empty() {
             self.came.wait(&mut queue);
         }
-        let first = queue.iter().map(|waiting| waiting.arrived).min().expect("something waits");
+        let is_urgent = queue.is_urgent() || queue.waiting.iter().all(|waiting| waiting.job.is_destage());
+        let may_go = |waiting: &&Waiting| is_urgent || !waiting.job.is_destage();
+        let first = queue.waiting.iter().filter(may_go).map(|waiting| waiting.arrived).min().expect("something waits");
         let now = free.max(first);
         let nanoseconds = nanoseconds(since, now);
         let nearest = |index: &usize| {
-            let waiting = &queue[*index];
-            let is_late = now.saturating_duration_since(waiting.arrived) > PATIENCE;
+            let waiting = &queue.waiting[*index];
+            let is_late = !waiting.job.is_destage() && now.saturating_duration_since(waiting.arrived) > PATIENCE;
             (!is_late, platters.positioning(nanoseconds, waiting.offset), *index)
         };
-        let there = (0..queue.len()).filter(|index| queue[*index].arrived <= now);
+        let there = (0..queue.waiting.len())
+            .filter(|index| may_go(&&queue.waiting[*index]) && queue.waiting[*index].arrived <= now);
         let chosen = there.min_by_key(nearest).expect("the first is there");
-        (queue.swap_remove(chosen), now)
+        let chosen = queue.waiting.swap_remove(chosen);
+        queue.destaging = chosen.job.is_destage().then_some(chosen.number);
+        (chosen, now)
     }
 
     /// Serves for ever.
     fn serve(&self) {
-        let sheet = Parameters::green_4k();
         let mut platters =
-            Platters::new(sheet.spinning().expect("it turns"), self.size, sheet.geometry.physical_block.into());
+            Platters::new(SHEET.spinning().expect("it turns"), self.size, SHEET.geometry.physical_block.into());
         let since = Instant::now();
         let mut free = since;
         loop {
@@ -110,7 +185,7 @@ impl Drive {
             let done = match &job {
                 _ if length == 0 || offset.saturating_add(length) > self.size => begin,
                 Job::Read(..) => platters.read(begin, offset, length),
-                Job::Write(..) => platters.write(begin, offset, length),
+                Job::Write(..) | Job::Destage(_) => platters.write(begin, offset, length),
             };
             free = since + Duration::from_nanos(done);
             match job {
@@ -130,6 +205,13 @@ impl Drive {
                         Ok(()) => reply.written(bytes.len() as u32),
                         Err(_) => reply.error(Errno::EIO),
                     }
+                }
+                Job::Destage(length) => {
+                    std::thread::sleep(free.saturating_duration_since(Instant::now()));
+                    let mut queue = self.queue.lock();
+                    queue.cached -= length;
+                    queue.destaging = None;
+                    queue.answer_flushes();
                 }
             }
         }
@@ -233,7 +315,7 @@ impl Filesystem for Shown {
         reply: ReplyData,
     ) {
         match self.drive(ino) {
-            Some(drive) => drive.add(offset, Job::Read(size, reply)),
+            Some(drive) => drive.read(offset, size, reply),
             None => reply.error(Errno::EISDIR),
         }
     }
@@ -251,14 +333,16 @@ impl Filesystem for Shown {
         reply: ReplyWrite,
     ) {
         match self.drive(ino) {
-            Some(drive) => drive.add(offset, Job::Write(data.to_vec(), reply)),
+            Some(drive) => drive.write(offset, data, reply),
             None => reply.error(Errno::EISDIR),
         }
     }
 
-    /// What was answered is on the medium.
-    fn fsync(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsync(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        match self.drive(ino) {
+            Some(drive) => drive.flush(reply),
+            None => reply.ok(),
+        }
     }
 
     fn flush(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {

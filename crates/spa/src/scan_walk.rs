@@ -34,10 +34,11 @@ use crate::scan_store::{self, Lost};
 const LOG_LEVEL: i8 = -2;
 /// The place of the walk is written at least this often, where rounds are not longer.
 const CHECKPOINT: Duration = Duration::from_secs(15);
-/// Bytes that the first round gathers. Each gathers twice as much as the one before, so that what comes between costs
-/// no more than half of what was done.
+/// Bytes that the first round gathers. Each passes over the vdevs once, so the next one gathers up to so many times as
+/// much: those before the last are little of the whole.
 const FIRST_ROUND: u64 = 16 << 20;
-/// A round that took longer is not followed by a longer one.
+const GROWTH: u128 = 8;
+/// No longer than this should a round take: what comes between makes the scan do it again.
 const ROUND: Duration = Duration::from_secs(300);
 /// The part of the memory for blocks that those that wait may take (`zfs_scan_mem_lim_fact`, of all memory).
 const MEMORY_PART: u64 = 16;
@@ -69,8 +70,9 @@ impl Round {
 
     /// The one after this one, which took so long.
     fn next(self, took: Duration) -> Self {
-        let bytes = if took < ROUND { self.bytes.saturating_mul(2) } else { self.bytes };
-        Self { bytes, ..self }
+        let growth = (ROUND.as_millis() / took.as_millis().max(1)).clamp(1, GROWTH);
+        let growth = u64::try_from(growth).expect("it is clamped");
+        Self { bytes: self.bytes.saturating_mul(growth), ..self }
     }
 
     fn is_reached(self, queue: &ScanQueue) -> bool {
