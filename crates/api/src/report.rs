@@ -315,6 +315,23 @@ pub struct ScanReport {
     pub resilver_follows: bool,
 }
 
+/// A scrub of what is known to be damaged, running or last (`zpool scrub -e`).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ErrorScrubReport {
+    /// `none`, `scanning`, `paused`, `finished`, `canceled`.
+    pub state: String,
+    /// Start, seconds since the epoch.
+    pub start_time: u64,
+    /// End, seconds since the epoch; 0 while running.
+    pub end_time: u64,
+    /// When it was paused; 0 when not.
+    pub pause_time: u64,
+    /// Objects still to be looked at.
+    pub to_examine: u64,
+    /// Objects looked at.
+    pub examined: u64,
+}
+
 /// An object with unrepairable blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DamagedObject {
@@ -355,6 +372,9 @@ pub struct PoolReport {
     pub spares: Vec<VdevReport>,
     /// Scrub.
     pub scan: ScanReport,
+    /// Scrub of what is known to be damaged.
+    #[serde(default)]
+    pub error_scrub: ErrorScrubReport,
     /// Bytes of destroyed data sets that are still to be freed; at least 1 while any are.
     #[serde(default)]
     pub freeing: u64,

@@ -243,6 +243,8 @@ pub enum ScrubAction {
     Start,
     /// `-C`: start with what is newer than what the last scrub saw, or resume.
     Continue,
+    /// `-e`: look at what is known to be damaged, or resume that.
+    Errors,
     /// Pause.
     Pause,
     /// Stop and forget where it was.

@@ -93,6 +93,12 @@ fn work_of(report: &PoolReport) -> Vec<Work> {
         let kind = if scan.resilver { JobKind::Resilver } else { JobKind::Scrub };
         work.push(of_scan(kind, if paused { JobState::Paused } else { JobState::Running }));
     }
+    let errors = &report.error_scrub;
+    if errors.state == "scanning" || errors.state == "paused" {
+        // Of its objects nobody knows how large they are.
+        let state = if errors.state == "paused" { JobState::Paused } else { JobState::Running };
+        work.push(Work { began: errors.start_time, state, ..about_to_begin(JobKind::Scrub) });
+    }
     if scan.resilver_follows && !(scanning && scan.resilver) {
         work.retain(|work| work.kind != JobKind::Resilver);
         work.push(about_to_begin(JobKind::Resilver));

@@ -113,6 +113,7 @@ impl Operations for RealPool {
             }
             PoolOperation::Scrub(ScrubAction::Start) => pool.scrub_start().await,
             PoolOperation::Scrub(ScrubAction::Continue) => pool.scrub_continue().await,
+            PoolOperation::Scrub(ScrubAction::Errors) => pool.error_scrub().await,
             PoolOperation::Scrub(ScrubAction::Pause) => pool.scrub_pause().await,
             PoolOperation::Scrub(ScrubAction::Stop) => pool.scrub_stop().await,
             PoolOperation::Scrub(ScrubAction::Resilver) => pool.resilver().await,

@@ -44,8 +44,8 @@ use crate::scan_store;
 use crate::space_maps::Words;
 use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
 use crate::{
-    allocating, caches, config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares,
-    split_pairs, vdev_properties, vdev_zaps,
+    allocating, caches, config_object, dtl, error_log, error_scrub, free_work, multihost, pool_properties, salt,
+    space_maps, spares, split_pairs, vdev_properties, vdev_zaps,
 };
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
@@ -594,6 +594,7 @@ pub async fn finish(
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scan_store::load(&directory).await?;
+    let error_scrub = error_scrub::load(&directory).await?;
     let name = &config.name;
     let (spares, caches) = (spares::load(&os, &directory, name).await, caches::load(&os, &directory, name).await);
     let vdev_properties = vdev_zaps::load(&os, &config.vdev_tree, name).await;
@@ -619,8 +620,19 @@ pub async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: open_vdevs::leaf_devices(&vdevs), ..devices };
-    let stored =
-        Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, vdev_properties, works, rebuilds };
+    let stored = Stored {
+        pool_properties,
+        uberblock,
+        damaged,
+        scan,
+        error_scrub,
+        missing,
+        spares,
+        caches,
+        vdev_properties,
+        works,
+        rebuilds,
+    };
     let core = Core::new(environment, dsl, config, devices, stored);
     vdev_properties::apply(&core);
     allocating::apply(&core);

@@ -57,6 +57,7 @@ mod discover;
 mod dtl;
 mod environment;
 mod error_log;
+mod error_scrub;
 mod event_log;
 pub mod events;
 mod exchange;

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::core::Core;
 use crate::discover::{Metadata, Scan};
 use crate::environment::Environment;
+use crate::error_scrub;
 use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
@@ -143,6 +144,7 @@ impl Pool {
             }
             rebuild::resume(&pool.core);
             free_commands::resume(&pool.core);
+            error_scrub::resume(&pool.core);
             autotrim::follow(&pool.core);
             expansion::expand_all(&pool.core).await;
         }
@@ -387,6 +389,14 @@ impl Pool {
     /// As [`scrub_start`](Self::scrub_start).
     pub async fn scrub_continue(&self) -> Result<()> {
         scan::start(&self.core, true).await
+    }
+
+    /// `zpool scrub -e`: looks at what is known to be damaged, or resumes.
+    ///
+    /// # Errors
+    /// A scrub, resilver or error scrub is under way; the pool is read-only.
+    pub async fn error_scrub(&self) -> Result<()> {
+        error_scrub::start(&self.core).await
     }
 
     /// `zpool scrub -p`.

@@ -33,7 +33,7 @@ use crate::scan_place::ScanPlace;
 use crate::scan_proof::{self, Roster};
 use crate::scan_state::{Interrupt, ScanState};
 use crate::scan_store::{Lost, checkpoint, make_stable, persist};
-use crate::{dtl, scan_walk};
+use crate::{dtl, error_scrub, scan_walk};
 
 /// What a scan of everything that is there now, or of what is newer than `after`, begins with.
 fn begin(core: &Core, state: &mut ScanState, func: u64, after: Txg) {
@@ -78,12 +78,8 @@ pub async fn start(core: &Arc<Core>, continued: bool) -> std::result::Result<(),
     wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
     let before = {
         let mut scrub = core.scan.lock();
-        if scrub.running {
-            if scrub.phys.func == scan_func::RESILVER {
-                return Err(PoolError::Busy("currently resilvering".into()));
-            }
-            return Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()));
-        }
+        scrub.check_none()?;
+        core.error_scrub.lock().check_none()?;
         let before = (scrub.phys.clone(), scrub.pause_time);
         if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
             scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
@@ -247,6 +243,9 @@ fn cancel_scrub(core: &Core, scrub: &mut ScanState) {
 /// When none is running.
 pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     core.dsl.check_running()?;
+    if core.error_scrub.lock().is_under_way() {
+        return error_scrub::pause(core).await;
+    }
     let (running, func) = {
         let scrub = core.scan.lock();
         if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
@@ -274,6 +273,9 @@ pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     let none = || PoolError::NotFound("there is no active scrub".into());
     core.dsl.check_running()?;
+    if core.error_scrub.lock().is_under_way() {
+        return error_scrub::stop(core).await;
+    }
     {
         let scrub = core.scan.lock();
         if scrub.phys.state != scan_state::SCANNING {

@@ -110,6 +110,15 @@ async fn still_there(core: &Core, snapshot: &Snapshot) -> Result<Option<Snapshot
     }
 }
 
+/// The newest root of object set `id`, whatever it is; `None` when it is gone or empty.
+///
+/// # Errors
+/// Damage in the MOS, unreadable blocks.
+pub async fn root_of_any(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
+    let snapshot = core.dsl.tree.read().snapshots.iter().find(|snapshot| snapshot.object == id).cloned();
+    root_of(core, &Target { turn: 0, id, after: Txg(0), until: Txg(u64::MAX), snapshot }).await
+}
+
 /// The newest root of an object set; `None` when it is gone or empty.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::scan_place::{PLACE_WORDS, ScanPlace};
 use crate::scan_proof::{self, Roster};
 use platter_api::report::ScanReport;
+use platter_dsl::error::PoolError;
 
 /// A resilver that is not further on than one part in so many begins anew when another device comes.
 const EARLY: u64 = 10;
@@ -179,6 +180,18 @@ impl ScanState {
     /// Whether it is a scrub that somebody paused.
     pub fn is_paused(&self) -> bool {
         self.phys.flags & scan_flags::SCRUB_PAUSED != 0
+    }
+
+    /// Refuses what cannot be beside a scan that is under way.
+    ///
+    /// # Errors
+    /// [`PoolError::Busy`] while one is.
+    pub fn check_none(&self) -> std::result::Result<(), PoolError> {
+        match (self.running, self.phys.func == scan_func::RESILVER) {
+            (false, _) => Ok(()),
+            (true, true) => Err(PoolError::Busy("currently resilvering".into())),
+            _ => Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into())),
+        }
     }
 
     /// What `zpool status` shows.

@@ -370,6 +370,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         caches,
         spares: spares::report(core),
         scan,
+        error_scrub: core.error_scrub.lock().report(),
         freeing: if freeing::is_active(&core.dsl) { freeing::space(&core.dsl).0.max(1) } else { 0 },
         error_count: damaged.len() as u64,
         errors: if detail.errors { errors.collect() } else { Vec::new() },

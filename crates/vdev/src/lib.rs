@@ -53,6 +53,7 @@ mod outlier;
 pub mod priority;
 mod purpose;
 mod queue;
+mod queue_class;
 mod raidz;
 mod raidz_attempt;
 pub mod raidz_map;
@@ -67,6 +68,7 @@ mod trim;
 mod trouble;
 mod turns;
 mod view;
+mod yielding;
 
 pub use allocation_class::AllocationClass;
 pub use copy::{Copied, Copies, FIRST_GROUP};

@@ -42,19 +42,74 @@ pub(crate) struct ClassRules {
     pub(crate) in_turn: bool,
     /// Where its transfers are counted, if they are somebody's reads or writes.
     pub(crate) counts_as: Option<Direction>,
+    /// Whether somebody waits for it, or it makes way for those, or neither.
+    pub(crate) stance: Stance,
+}
+
+/// What a class is to the others at the same device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stance {
+    /// Others make way for it (`vdev_queue_is_interactive`).
+    Awaited,
+    /// It makes way.
+    Background,
+    /// Neither.
+    Beside,
 }
 
 /// Of writes of a transaction group's data one goes at once (one less than `zfs_vdev_async_write_min_active`) while
 /// little else waits. What comes meanwhile gathers to larger transfers: the device has the same work in fewer pieces,
 /// and the locks of a file system below us are taken less often.
 const RULES: PerClass<ClassRules> = PerClass([
-    ClassRules { name: "sync read", at_once: 10, active_max: 10, in_turn: false, counts_as: Some(Direction::Read) },
-    ClassRules { name: "async read", at_once: 3, active_max: 3, in_turn: true, counts_as: Some(Direction::Read) },
-    ClassRules { name: "sync write", at_once: 10, active_max: 10, in_turn: false, counts_as: Some(Direction::Write) },
-    ClassRules { name: "async write", at_once: 1, active_max: 10, in_turn: false, counts_as: Some(Direction::Write) },
-    ClassRules { name: "scrub", at_once: 3, active_max: 3, in_turn: false, counts_as: None },
-    ClassRules { name: "trim", at_once: 2, active_max: 2, in_turn: false, counts_as: None },
-    ClassRules { name: "initialize", at_once: 1, active_max: 1, in_turn: false, counts_as: Some(Direction::Write) },
+    ClassRules {
+        name: "sync read",
+        at_once: 10,
+        active_max: 10,
+        in_turn: false,
+        counts_as: Some(Direction::Read),
+        stance: Stance::Awaited,
+    },
+    ClassRules {
+        name: "async read",
+        at_once: 3,
+        active_max: 3,
+        in_turn: true,
+        counts_as: Some(Direction::Read),
+        stance: Stance::Awaited,
+    },
+    ClassRules {
+        name: "sync write",
+        at_once: 10,
+        active_max: 10,
+        in_turn: false,
+        counts_as: Some(Direction::Write),
+        stance: Stance::Awaited,
+    },
+    ClassRules {
+        name: "async write",
+        at_once: 1,
+        active_max: 10,
+        in_turn: false,
+        counts_as: Some(Direction::Write),
+        stance: Stance::Awaited,
+    },
+    ClassRules {
+        name: "scrub",
+        at_once: 3,
+        active_max: 3,
+        in_turn: false,
+        counts_as: None,
+        stance: Stance::Background,
+    },
+    ClassRules { name: "trim", at_once: 2, active_max: 2, in_turn: false, counts_as: None, stance: Stance::Beside },
+    ClassRules {
+        name: "initialize",
+        at_once: 1,
+        active_max: 1,
+        in_turn: false,
+        counts_as: Some(Direction::Write),
+        stance: Stance::Background,
+    },
 ]);
 
 impl Priority {

@@ -2,19 +2,18 @@
 //! (`module/zfs/vdev_queue.c`).
 //!
 //! Invariants:
-//! - at most as many transfers of a class are with the device as its rules say ([`crate::priority`]), so that a scrub
-//!   does not starve a reader;
+//! - at most as many transfers of a class are with the device as its rules say ([`crate::priority`]), and of the
+//!   background fewer while others use the device ([`crate::yielding`]), so that a scrub does not starve a reader;
 //! - a transfer that finds its class idle goes to the device at once, on the caller's own task; beyond those that go at
 //!   once, writes of a group's data go only when they make a large transfer together with their neighbours;
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
-//!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
+//!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`](crate::queue_class::READ_GAP_MAX) bytes;
 //! - padding is written only between two writes that it joins, and is over when it is left out;
 //! - a trim travels alone: whoever asks for it has joined what can be joined;
-//! - what is fetched ahead of a reader is passed over [`PASSED_MAX`] times at most;
+//! - what is fetched ahead of a reader is passed over [`PASSED_MAX`](crate::queue_class::PASSED_MAX) times at most;
 //! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
 //! - no lock is held across an await.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,157 +25,91 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::histograms::Histograms;
-use crate::priority::{Direction, PerClass, Priority};
-
-/// Most bytes of a joined transfer (`zfs_vdev_aggregation_limit`).
-const JOIN_MAX: u64 = 1 << 20;
-/// Most bytes read for nothing between two joined reads (`zfs_vdev_read_gap_limit`).
-const READ_GAP_MAX: u64 = 32 << 10;
-/// How often others may leave before a read ahead that came earlier. These come in no strict order, and one that is
-/// passed over waits until the rest has left; but a reader wants them in theirs.
-const PASSED_MAX: u64 = 2;
-/// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
-const PIECES_MAX: usize = 200;
-
-type Reply = oneshot::Sender<Result<(), DeviceError>>;
-
-enum Io {
-    Read(ReadSlot),
-    Write(Vec<Buf>),
-    /// Bytes that nobody reads: zeros, where they join two writes.
-    Padding,
-    Trim(TrimKind),
-}
-
-struct Pending {
-    offset: u64,
-    length: u64,
-    io: Io,
-    /// When it came.
-    arrived: Instant,
-    /// Batches of its class that had left when it came.
-    left_before: u64,
-    reply: Reply,
-}
-
-impl Pending {
-    fn end(&self) -> u64 {
-        self.offset + self.length
-    }
-
-    fn is_read(&self) -> bool {
-        matches!(self.io, Io::Read(_))
-    }
-
-    fn is_padding(&self) -> bool {
-        matches!(self.io, Io::Padding)
-    }
-
-    fn is_trim(&self) -> bool {
-        matches!(self.io, Io::Trim(_))
-    }
-}
-
-#[derive(Default)]
-struct Class {
-    active: usize,
-    /// Bytes that wait.
-    waiting: u64,
-    /// By offset and order of arrival.
-    pending: BTreeMap<(u64, u64), Pending>,
-    /// Whether none may be passed over too often; then the offset of each, by order of arrival.
-    in_turn: bool,
-    oldest: BTreeMap<u64, u64>,
-    /// Where the last batch ended.
-    position: u64,
-    /// Batches that have left.
-    left: u64,
-}
+use crate::priority::{Direction, PerClass, Priority, Stance};
+use crate::queue_class::{Class, Io, JOIN_MAX, Pending};
+use crate::yielding::Yielding;
 
 struct State {
     classes: PerClass<Class>,
     arrivals: u64,
+    yielding: Yielding,
 }
 
 impl Default for State {
     fn default() -> Self {
         let class = |class: Priority| Class { in_turn: class.rules().in_turn, ..Class::default() };
-        Self { classes: PerClass::from_fn(class), arrivals: 0 }
+        Self { classes: PerClass::from_fn(class), arrivals: 0, yielding: Yielding::default() }
     }
 }
 
-impl Class {
-    fn add(&mut self, order: u64, pending: Pending) {
-        self.waiting += pending.length;
-        if self.in_turn {
-            self.oldest.insert(order, pending.offset);
+impl State {
+    /// Whether one more of a class may go to the device as soon as it comes; it does then.
+    fn goes_at_once(&mut self, class: Priority) -> bool {
+        let (rules, now) = (class.rules(), Instant::now());
+        let limit = match rules.stance {
+            Stance::Background => self.yielding.limit(now, rules.at_once),
+            Stance::Awaited | Stance::Beside => rules.at_once,
+        };
+        let goes = self.classes[class].active < limit;
+        if goes {
+            self.classes[class].active += 1;
+            self.begins(class, now);
         }
-        self.pending.insert((pending.offset, order), pending);
+        goes
     }
 
-    fn remove(&mut self, key: (u64, u64)) -> Pending {
-        self.oldest.remove(&key.1);
-        let pending = self.pending.remove(&key).expect("just found");
-        self.waiting = self.waiting.checked_sub(pending.length).expect("what waits is counted");
-        debug_assert!(self.waiting > 0 || self.pending.values().all(|pending| pending.length == 0));
-        pending
-    }
-
-    /// The first one that was passed over too often, with what waits close before it.
-    fn passed_over(&self) -> Option<(u64, u64)> {
-        let (&order, &offset) = self.oldest.first_key_value()?;
-        let mut first = (offset, order);
-        let oldest = &self.pending[&first];
-        if self.left - oldest.left_before < PASSED_MAX {
-            return None;
-        }
-        for (&key, before) in self.pending.range(..first).rev() {
-            let is_close = before.end() + READ_GAP_MAX >= first.0 && oldest.end() - before.offset <= JOIN_MAX;
-            if !is_close || before.is_read() != oldest.is_read() {
-                break;
-            }
-            first = key;
-        }
-        Some(first)
-    }
-
-    /// The next to leave. Padding before it is over: nothing before it could be joined to it.
-    fn next_to_leave(&mut self) -> Option<Pending> {
-        loop {
-            let in_order = || self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
-            let key = self.passed_over().or_else(|| in_order().map(|(&key, _)| key))?;
-            let next = self.remove(key);
-            if !next.is_padding() {
-                return Some(next);
-            }
+    /// Notes that one goes to the device.
+    fn begins(&mut self, class: Priority, now: Instant) {
+        match class.rules().stance {
+            Stance::Awaited => self.yielding.other_begins(now),
+            Stance::Background => self.yielding.background_begins(now),
+            Stance::Beside => {}
         }
     }
 
-    /// The next transfers that travel as one; none when none waits.
-    fn next_batch(&mut self) -> Vec<Pending> {
-        let Some(first) = self.next_to_leave() else { return Vec::new() };
-        self.left += 1;
-        let (begin, is_read) = (first.offset, first.is_read());
-        let mut end = first.end();
-        let mut batch = vec![first];
-        let gap_max = if is_read { READ_GAP_MAX } else { 0 };
-        while batch.len() < PIECES_MAX && !batch[0].is_trim() {
-            let Some((&key, next)) = self.pending.range((end, 0)..).next() else { break };
-            if next.is_read() != is_read || next.offset - end > gap_max || next.end() - begin > JOIN_MAX {
-                break;
-            }
-            end = next.end();
-            batch.push(self.remove(key));
+    /// One of a class has ended, after so long: the next that travel in its place, none when none waits or when it makes way.
+    fn next_in_place(&mut self, class: Priority, took: Duration) -> Vec<Pending> {
+        let (rules, now) = (class.rules(), Instant::now());
+        if rules.stance == Stance::Awaited {
+            self.yielding.other_ends(now, took);
         }
-        self.position = end;
-        // The first is none.
-        while batch.last().is_some_and(Pending::is_padding) {
-            batch.pop();
+        let makes_way = rules.stance == Stance::Background
+            && self.classes[class].active > self.yielding.limit(now, rules.active_max);
+        let batch = if makes_way { Vec::new() } else { self.classes[class].next_batch() };
+        if batch.is_empty() {
+            let active = &mut self.classes[class].active;
+            *active = active.checked_sub(1).expect("whoever looks for more has a place");
+        } else {
+            self.begins(class, now);
         }
-        debug_assert!(batch.len() == 1 || batch[batch.len() - 1].end() - begin <= JOIN_MAX);
-        debug_assert!(batch.iter().all(|pending| pending.is_read() == is_read));
-        debug_assert!(batch.is_sorted_by(|one, next| one.end() <= next.offset && next.offset - one.end() <= gap_max));
         batch
+    }
+
+    /// A batch of the background that waits and may go now.
+    fn background_batch(&mut self) -> Option<(Priority, Vec<Pending>)> {
+        let now = Instant::now();
+        for class in Priority::ALL {
+            let rules = class.rules();
+            let is_background = rules.stance == Stance::Background && !self.classes[class].pending.is_empty();
+            if is_background && self.classes[class].active < self.yielding.limit(now, rules.active_max) {
+                self.classes[class].active += 1;
+                let batch = self.classes[class].next_batch();
+                assert!(!batch.is_empty(), "what waits in the background is no padding");
+                self.begins(class, now);
+                return Some((class, batch));
+            }
+        }
+        None
+    }
+
+    /// Whether something of the background waits that nobody will look after.
+    fn leaves_waiting(&self) -> bool {
+        // One that is with the device makes place for the next when it ends, and so do others.
+        let waits = |class: &Priority| {
+            let Class { active, pending, .. } = &self.classes[*class];
+            class.rules().stance == Stance::Background && *active == 0 && !pending.is_empty()
+        };
+        !self.yielding.is_watched && !self.yielding.has_others() && Priority::ALL.iter().any(waits)
     }
 }
 
@@ -195,12 +128,14 @@ pub(crate) struct Queue {
 struct ActivePlace<'a> {
     queue: &'a Arc<Queue>,
     class: Priority,
+    since: Instant,
 }
 
 impl Drop for ActivePlace<'_> {
     fn drop(&mut self) {
-        let batch = self.queue.next_batch(self.class);
+        let batch = self.queue.next_batch(self.class, self.since.elapsed());
         self.queue.send_off(self.class, batch);
+        self.queue.look_after_background();
     }
 }
 
@@ -249,24 +184,27 @@ impl Queue {
         // One lock for the look and the entry, in a scope without an await: the future has to be `Send`.
         let queued = {
             let mut state = self.state.lock();
-            if state.classes[class].active < rules.at_once {
-                if matches!(io, Io::Padding) {
-                    return Ok(());
-                }
-                state.classes[class].active += 1;
+            if matches!(io, Io::Padding) && state.classes[class].active < rules.at_once {
+                return Ok(());
+            }
+            if state.goes_at_once(class) {
                 Err(io)
             } else {
                 state.arrivals += 1;
                 let order = state.arrivals;
                 let (reply, answer) = oneshot::channel();
-                let class = &mut state.classes[class];
-                let left_before = class.left;
-                class.add(order, Pending { offset, length, io, arrived, left_before, reply });
-                let one_more = class.active < rules.active_max && class.waiting >= JOIN_MAX;
+                let waiting = &mut state.classes[class];
+                let left_before = waiting.left;
+                waiting.add(order, Pending { offset, length, io, arrived, left_before, reply });
+                let one_more = rules.stance != Stance::Background
+                    && waiting.active < rules.active_max
+                    && waiting.waiting >= JOIN_MAX;
                 let batch = if one_more {
-                    class.active += 1;
-                    assert!(class.active <= rules.active_max, "too many transfers are with the device");
-                    class.next_batch()
+                    waiting.active += 1;
+                    assert!(waiting.active <= rules.active_max, "too many transfers are with the device");
+                    let batch = waiting.next_batch();
+                    state.begins(class, arrived);
+                    batch
                 } else {
                     Vec::new()
                 };
@@ -276,10 +214,13 @@ impl Queue {
         let answer = match queued {
             Ok((answer, batch)) => {
                 self.send_off(class, batch);
+                if rules.stance == Stance::Background {
+                    self.look_after_background();
+                }
                 answer
             }
             Err(io) => {
-                let _place = ActivePlace { queue: self, class };
+                let _place = ActivePlace { queue: self, class, since: arrived };
                 self.histograms.note_size(class, length, false);
                 let (direction, result) = match io {
                     Io::Read(slot) => (Direction::Read, self.device.read_into(offset, vec![slot]).await.1),
@@ -301,14 +242,49 @@ impl Queue {
     }
 
     /// The next transfers of a class that travel as one. When there are none, the caller's place is given up.
-    fn next_batch(&self, class: Priority) -> Vec<Pending> {
-        let mut state = self.state.lock();
-        let class = &mut state.classes[class];
-        let batch = class.next_batch();
-        if batch.is_empty() {
-            class.active = class.active.checked_sub(1).expect("whoever looks for more has a place");
+    fn next_batch(&self, class: Priority, took: Duration) -> Vec<Pending> {
+        self.state.lock().next_in_place(class, took)
+    }
+
+    /// Sends what waits in the background and may go; of what may not, somebody looks again when it is calm.
+    fn look_after_background(self: &Arc<Self>) {
+        loop {
+            let (next, is_left) = {
+                let mut state = self.state.lock();
+                let next = state.background_batch();
+                let is_left = next.is_none() && state.leaves_waiting();
+                state.yielding.is_watched |= is_left;
+                (next, is_left)
+            };
+            match next {
+                Some((class, batch)) => self.send_off(class, batch),
+                None if is_left => return self.watch(),
+                None => return,
+            }
         }
-        batch
+    }
+
+    /// Looks again when nobody else has used the device for a moment, until nothing waits.
+    fn watch(self: &Arc<Self>) {
+        let Some(runtime) = self.runtime.clone().or_else(|| Handle::try_current().ok()) else { return };
+        let queue = Arc::downgrade(self);
+        runtime.spawn(async move {
+            let mut pause = Duration::ZERO;
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(queue) = queue.upgrade() else { return };
+                while let Some((class, batch)) = { queue.state.lock().background_batch() } {
+                    queue.send_off(class, batch);
+                }
+                let mut state = queue.state.lock();
+                state.yielding.is_watched = false;
+                if !state.leaves_waiting() {
+                    return;
+                }
+                state.yielding.is_watched = true;
+                pause = state.yielding.until_calm(Instant::now());
+            }
+        });
     }
 
     /// Carries out a batch, which has a place among the active ones, and what waits after it, on the runtime.
@@ -327,8 +303,10 @@ impl Queue {
     /// Carries out batches of a class until none waits.
     async fn work(self: Arc<Self>, class: Priority, mut batch: Vec<Pending>) {
         while !batch.is_empty() {
+            let started = Instant::now();
             self.carry_out(class, batch).await;
-            batch = self.next_batch(class);
+            batch = self.next_batch(class, started.elapsed());
+            self.look_after_background();
         }
     }
 
@@ -512,6 +490,66 @@ mod tests {
     fn device() -> (Arc<FaultDevice>, Arc<Queue>) {
         let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("m", 64 << 20))));
         (device.clone(), Arc::new(Queue::new(Arc::new(Unhurried(device)), Arc::default())))
+    }
+
+    /// Serves one after the other, each as slowly.
+    #[derive(Debug)]
+    struct OneArm(Arc<dyn BlockDevice>, tokio::sync::Mutex<()>);
+
+    #[async_trait]
+    impl BlockDevice for OneArm {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn is_writable(&self) -> bool {
+            true
+        }
+        async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
+            let _arm = self.1.lock().await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.0.read_into(offset, slots).await
+        }
+        async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
+            self.0.write(offset, data).await
+        }
+        async fn flush(&self) -> Result<(), DeviceError> {
+            self.0.flush().await
+        }
+        async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+            self.0.trim(offset, length, kind).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrub_makes_way_for_a_reader_and_comes_to_its_end() {
+        let arm = OneArm(Arc::new(MemDevice::new("m", 64 << 20)), tokio::sync::Mutex::default());
+        let queue = Arc::new(Queue::new(Arc::new(arm), Arc::default()));
+        let scrubs = (0..200u64).map(|index| {
+            let queue = queue.clone();
+            tokio::spawn(async move { read_whole(&queue, index * 100_000, 4096, Priority::Scrub).await.map(drop) })
+        });
+        let scrubs: Vec<_> = scrubs.collect();
+        tokio::task::yield_now().await;
+        let begin = Instant::now();
+        for _ in 0..40 {
+            read_whole(&queue, 32 << 20, 4096, Priority::SyncRead).await.expect("read");
+        }
+        let took = begin.elapsed();
+        assert!(took < Duration::from_millis(40 * 10 * 3 / 2), "40 reads of 10 ms took {took:?}");
+        let done = scrubs.iter().filter(|scrub| scrub.is_finished()).count();
+        assert!((8..=16).contains(&done), "{done} of a scrub beside 40 reads");
+        for scrub in scrubs {
+            scrub.await.expect("no panic").expect("read");
+        }
+        let all = begin.elapsed();
+        assert!(all < Duration::from_millis(240 * 10 + 100), "240 reads of 10 ms took {all:?}");
+        assert!(!queue.state.lock().leaves_waiting());
     }
 
     async fn write_sectors(queue: &Arc<Queue>, count: u64) -> Vec<Result<(), DeviceError>> {

@@ -21,6 +21,7 @@ mod small;
 mod split;
 pub use small::print_version;
 pub(crate) mod status;
+mod status_errors;
 mod status_json;
 mod status_rebuild;
 mod status_style;
@@ -91,7 +92,7 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command("initialize", "\tinitialize [-c | -s | -u] [-w] <pool> [<device> ...]\n"),
         Entry::command("resilver", "\tresilver <pool> ...\n"),
-        Entry::command("scrub", "\tscrub [-s | -p] [-w] <pool> ...\n"),
+        Entry::command("scrub", "\tscrub [-e | -s | -p | -C] [-w] <pool> ...\n"),
         Entry::command("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]\n"),
         Entry::GAP,
         Entry::command(

@@ -22,7 +22,7 @@ const LINE: Duration = Duration::from_secs(30);
 /// Runs `zpool scrub`.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "aspweCE:S:t", long: &[] }, words).map_err(usage)?;
-    for option in ["e", "E", "S", "t"] {
+    for option in ["E", "S", "t"] {
         if parsed.has(option) {
             return Err(refused(format!("zpool scrub -{option}: not supported yet")));
         }
@@ -34,6 +34,12 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     if stop && pause {
         return Err(usage("invalid option combination: -s and -p are mutually exclusive"));
+    }
+    let of_errors = parsed.has("e");
+    for (option, given) in [("p", pause), ("s", stop), ("C", from_last)] {
+        if of_errors && given {
+            return Err(usage(format!("invalid option combination: -e and -{option} are mutually exclusive")));
+        }
     }
     if wait && (stop || pause) {
         return Err(usage("invalid option combination: -w cannot be used with -p or -s"));
@@ -50,6 +56,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let action = match (stop, pause) {
         (true, _) => ScrubAction::Stop,
         (_, true) => ScrubAction::Pause,
+        _ if of_errors => ScrubAction::Errors,
         _ if from_last => ScrubAction::Continue,
         _ => ScrubAction::Start,
     };

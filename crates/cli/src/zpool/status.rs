@@ -7,6 +7,7 @@ use platter_api::report::{Detail, ScanReport, VdevReport};
 
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
+use super::status_errors;
 use super::status_json;
 use super::status_rebuild;
 use super::status_style::{Style, has_errors, is_unhealthy};
@@ -178,7 +179,12 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     if let Some(id) = &report.message_id {
         let _ = writeln!(out, "   {} https://openzfs.github.io/openzfs-docs/msg/{id}", paint(Paint::Bold, "see:"));
     }
+    let errors = status_errors::text(&report.error_scrub, &report.scan, view.now);
+    if let Some(errors) = &errors {
+        let _ = writeln!(out, " {} {}", paint(Paint::Bold, "scrub:"), errors.trim_end());
+    }
     if let Some(scan) = scan(&report.scan, view.now)
+        && (errors.is_none() || report.scan.resilver)
         && status_rebuild::shows_scan(&report.scan, &report.vdevs)
     {
         let _ = write!(out, "  {} {scan}", paint(Paint::Bold, "scan:"));

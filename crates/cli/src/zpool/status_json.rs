@@ -1,10 +1,11 @@
 //! `zpool status -j`: OpenZFS's schema, with what the engine knows.
 
 use platter_api::messages::PoolView;
-use platter_api::report::{LeafWork, LeafWorkState, RebuildPhase, ScanReport, VdevReport};
+use platter_api::report::{ErrorScrubReport, LeafWork, LeafWorkState, RebuildPhase, ScanReport, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;
+use super::status_errors;
 use super::status_style::{Style, is_unhealthy};
 use crate::json::{self, Object};
 use crate::nice;
@@ -74,6 +75,7 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
             if report.scan.state != "none" && !report.scan.state.is_empty() {
                 scans = scan(&report.scan, &numbers);
             }
+            error_scrub(&mut scans, &report.error_scrub, &report.scan, &numbers);
             let rebuilds = rebuilds(&report.vdevs, style, &numbers);
             if !rebuilds.is_empty() {
                 scans.insert("rebuild_stats".into(), rebuilds.into());
@@ -138,6 +140,25 @@ fn scan(scan: &ScanReport, numbers: &Numbers) -> Object {
     numbers.add(&mut object, "issued_bytes_per_scan", scan.issued, Format::Bytes);
     numbers.add(&mut object, "issued", scan.issued, Format::Bytes);
     object
+}
+
+/// Adds a scrub of known errors to `scan_stats` (`scan_status_nvlist`).
+fn error_scrub(object: &mut Object, errors: &ErrorScrubReport, scan: &ScanReport, numbers: &Numbers) {
+    if !status_errors::is_shown(errors, scan) {
+        return;
+    }
+    let state = match errors.state.as_str() {
+        "finished" => "FINISHED",
+        "canceled" => "CANCELED",
+        _ => "ERRORSCRUBBING",
+    };
+    object.insert("err_scrub_func".into(), "ERRORSCRUB".into());
+    object.insert("err_scrub_state".into(), state.into());
+    numbers.add(object, "err_scrub_start_time", errors.start_time, Format::Time);
+    numbers.add(object, "err_scrub_end_time", errors.end_time, Format::Time);
+    numbers.add(object, "err_scrub_examined", errors.examined, Format::Bytes);
+    numbers.add(object, "err_scrub_to_examine", errors.to_examine, Format::Bytes);
+    numbers.add(object, "err_scrub_pause", errors.pause_time, Format::Time);
 }
 
 /// The sequential reconstructions of all top-level vdevs.

@@ -35,7 +35,9 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
         PoolOperation::SetVdev { device, property, .. } => {
             format!("cannot set property {property} for {device} on {name}")
         }
-        PoolOperation::Scrub(ScrubAction::Start | ScrubAction::Continue) => format!("cannot scrub '{name}'"),
+        PoolOperation::Scrub(ScrubAction::Start | ScrubAction::Continue | ScrubAction::Errors) => {
+            format!("cannot scrub '{name}'")
+        }
         PoolOperation::Scrub(ScrubAction::Pause) => format!("cannot pause scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Stop) => format!("cannot cancel scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Resilver) => format!("cannot restart resilver on {name}"),

@@ -222,7 +222,7 @@ impl Operations for FakePool {
             }
             PoolOperation::Scrub(action) if !self.disks.scan.lock().state.is_empty() => {
                 self.disks.scan.lock().state = match action {
-                    ScrubAction::Start | ScrubAction::Continue => "scanning".into(),
+                    ScrubAction::Start | ScrubAction::Continue | ScrubAction::Errors => "scanning".into(),
                     ScrubAction::Pause => "paused".into(),
                     ScrubAction::Stop => "canceled".into(),
                     ScrubAction::Resilver => return Ok(Changed::default()),

@@ -11,6 +11,7 @@ mod compatibility;
 mod create;
 mod datasets;
 mod delegation;
+mod error_scrub;
 mod expansion;
 mod failing_devices;
 mod faults;

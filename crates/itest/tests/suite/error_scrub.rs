@@ -1,0 +1,105 @@
+//! Scrubs of what is known to be damaged (`zpool scrub -e`): only that is looked at, and what is whole again is off the
+//! list.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use platter_itest::{Lab, data, zdb};
+use serde_json::Value;
+
+const SIZE: usize = 3 << 20;
+
+/// Where on a device these bytes are.
+fn place_of(disk: &Path, bytes: &[u8]) -> u64 {
+    let device = fs::read(disk).expect("a device file");
+    let at = device.chunks(512).position(|sector| sector == &bytes[..512]).expect("they are there");
+    at as u64 * 512
+}
+
+/// What `zpool status -j` tells of scans.
+fn scans(lab: &Lab) -> Value {
+    let told = lab.zpool("status -j --json-int tank").ok();
+    let json: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    json["pools"]["tank"]["scan_stats"].clone()
+}
+
+#[test]
+fn what_is_whole_again_is_off_the_list() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    let contents: Vec<Vec<u8>> = (0..3).map(|seed| data::random(seed, SIZE)).collect();
+    for (name, bytes) in ["mended", "lost", "untouched"].iter().zip(&contents) {
+        fs::write(mount.join(name), bytes).expect("a file");
+    }
+    lab.zpool("scrub -e tank").ok();
+    lab.zpool("status tank").ok().says_not("error scrub").says_not("error blocks");
+    lab.export("tank");
+    let disk = lab.disk(0);
+    let places = [place_of(&disk, &contents[0][1 << 20..]), place_of(&disk, &contents[1][2 << 20..])];
+    let device = File::options().read(true).write(true).open(&disk).expect("a device file");
+    places.iter().for_each(|place| device.write_all_at(&[0x5a; 4096], *place).expect("damage"));
+    lab.import("", "tank");
+    lab.zpool("scrub -w tank").ok();
+    let listed = |present: &[&str]| {
+        let status = lab.zpool("status -v tank").ok();
+        for name in ["mended", "lost", "untouched"] {
+            let line = format!("{}/{name}\n", mount.display());
+            assert_eq!(status.stdout.contains(&line), present.contains(&name), "{name}: {status}");
+        }
+    };
+    listed(&["mended", "lost"]);
+
+    // Nothing has changed: nothing leaves the list, of which two were looked at.
+    lab.zpool("scrub -e -w tank").ok();
+    listed(&["mended", "lost"]);
+    lab.zpool("status tank").ok().says(" scrub: scrubbed 2 error blocks in 0 days 00:00:0").says_not("  scan: ");
+    let told = scans(&lab);
+    assert_eq!((&told["err_scrub_state"], &told["err_scrub_examined"]), (&"FINISHED".into(), &2.into()), "{told}");
+
+    // One is whole again, by whatever magic.
+    lab.export("tank");
+    device.write_all_at(&contents[0][1 << 20..(1 << 20) + 4096], places[0]).expect("mended");
+    lab.import("", "tank");
+    listed(&["mended", "lost"]);
+    lab.zpool("scrub -e -w tank").ok();
+    listed(&["lost"]);
+    lab.zpool("events -H").ok().says("sysevent.fs.zfs.errorscrub_start").says("sysevent.fs.zfs.errorscrub_finish");
+
+    // The list is on disk, and a file that is gone leaves it.
+    lab.export("tank");
+    lab.import("", "tank");
+    listed(&["lost"]);
+    lab.zpool("status tank").ok().says("scrubbed 2 error blocks");
+    fs::remove_file(mount.join("lost")).expect("removed");
+    lab.zpool("sync tank").ok();
+    lab.zpool("scrub -e -w tank").ok();
+    lab.zpool("status tank").ok().says("errors: No known data errors");
+    // A whole scrub is told of instead.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    lab.zpool("scrub -w tank").ok();
+    lab.zpool("status tank").ok().says("  scan: scrub repaired 0B").says_not("error blocks");
+    for (name, bytes) in ["mended", "untouched"].iter().zip([&contents[0], &contents[2]]) {
+        assert!(&fs::read(mount.join(name)).expect("it can be read") == bytes, "{name}");
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_openzfs_words() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    for option in ["p", "s", "C"] {
+        let refused = lab.zpool(&format!("scrub -e -{option} tank")).refused();
+        refused.says(&format!("invalid option combination: -e and -{option} are mutually exclusive"));
+    }
+    lab.zpool("scrub -e nowhere").refused().says("no such pool");
+    lab.zpool("scrub -p tank").refused().says("there is no active scrub");
+    lab.export("tank");
+    lab.zpool(&format!("import -o readonly=on -d {} tank", lab.dev().display())).ok();
+    lab.zpool("scrub -e tank").refused().says("read-only");
+    lab.export("tank");
+}
