@@ -19,8 +19,8 @@ pub struct Catch {
 }
 
 /// Does the drills from `seed` on, one after the other, with `canary` switched on, until one goes wrong or `lives` went
-/// right; then as many lives, which have more in them and less of what the canary does. Of what drills do not have, lives
-/// alone.
+/// right; then as many lives, which have more in them and less of what the canary does. What drills do not have is
+/// looked for in lives alone.
 pub fn hunt(canary: Canary, seed: u64, lives: u64) -> Catch {
     let in_drills = |seed| drill(seed, History::new(0));
     let in_lives = |seed| live(seed, &Terms::default(), 0).map(drop);

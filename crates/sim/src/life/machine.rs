@@ -388,8 +388,8 @@ impl Machine {
         self.devices.remove(self.places[number]);
     }
 
-    /// All disks are unplugged and plugged in again, each somewhere else; but for spares, which are looked for where they
-    /// were. No pool may be imported.
+    /// All disks are unplugged and plugged in again, each somewhere else; but for spares, which are looked for where
+    /// they were. No pool may be imported.
     pub fn swap_places(&mut self, random: &mut ChaCha20Rng) {
         let spares = self.listed_spares();
         let movable: Vec<usize> = (0..self.places.len()).filter(|number| !spares.contains(number)).collect();

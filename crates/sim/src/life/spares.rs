@@ -286,8 +286,8 @@ impl Machine {
         Err(format!("WRONG: everything is resilvered, and spares {serving:?} are still in use"))
     }
 
-    /// A spare that cannot be used is plugged in anew; if that does not help it is removed and added again, as its owner
-    /// would.
+    /// A spare that cannot be used is plugged in anew; if that does not help it is removed and added again, as its
+    /// owner would.
     async fn have_spares_free(&mut self, pool: &Pool) -> Result<(), String> {
         for number in self.listed_spares() {
             if self.state_of_spare(pool, number).await? != "AVAIL" {

@@ -114,8 +114,8 @@ fn a_host_that_was_cut_off_writes_nothing_after_the_limit() {
     }
 }
 
-/// Cache devices were opened past the lease: of a round of writes that the cut had stopped, what was left was written as
-/// soon as the host saw the device again, although another one had the pool and wrote there.
+/// Cache devices were opened past the lease: of a round of writes that the cut had stopped, what was left was written
+/// as soon as the host saw the device again, although another one had the pool and wrote there.
 #[test]
 fn a_host_that_was_cut_off_writes_nothing_to_its_cache_device_either() {
     for seed in 0..4 {
