@@ -105,12 +105,25 @@ pub struct Cutoff {
     renewal: OnceLock<Arc<dyn Renewal>>,
     /// For what devices that are opened now hold back, if they do.
     holding: Mutex<Option<Arc<Room>>>,
+    /// Those that fall with it.
+    beside: Mutex<Vec<Weak<Cutoff>>>,
 }
 
 impl Cutoff {
     /// Devices as `inner` opens them, behind this cutoff.
     pub fn around(self: &Arc<Self>, inner: Arc<dyn DeviceSource>) -> Arc<dyn DeviceSource> {
         Arc::new(CutoffSource { inner, cutoff: self.clone() })
+    }
+
+    /// One for devices that nobody waits for: they are written under the same lease, are parted from at the same time,
+    /// and a write that comes too late fails; but none of them counts as one that hangs.
+    pub fn for_what_can_be_missed(self: &Arc<Self>) -> Arc<Self> {
+        let other = Arc::new(Self { lease: self.lease.clone(), ..Self::default() });
+        self.beside.lock().push(Arc::downgrade(&other));
+        if let Some(reason) = self.down.get() {
+            other.fall(reason);
+        }
+        other
     }
 
     /// Until when the devices may be written.
@@ -142,6 +155,9 @@ impl Cutoff {
         self.fell.notify_waiters();
         for traffic in self.devices.lock().iter().filter_map(|(_, traffic)| traffic.upgrade()) {
             traffic.part(reason);
+        }
+        for other in self.beside.lock().iter().filter_map(Weak::upgrade) {
+            other.fall(reason);
         }
     }
 
@@ -489,6 +505,35 @@ mod tests {
         async fn flush(&self) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// A cache device was behind no cutoff: a host that had lost its pool wrote there as soon as it saw it again.
+    #[tokio::test(start_paused = true)]
+    async fn what_can_be_missed_obeys_the_same_lease_and_holds_nobody_up() {
+        let cutoff = Arc::new(Cutoff::default());
+        cutoff.wait_for(Arc::new(Renewing::default()));
+        let other = cutoff.for_what_can_be_missed();
+        let device = other.guard(Arc::new(MemDevice::new("missed", 1 << 20)));
+        let write = || device.write(0, vec![Buf::copy_from(&[1; 512])]);
+        write().await.expect("no lease is limited");
+        cutoff.lease().renew(tokio::time::Instant::now(), Duration::from_secs(1));
+        write().await.expect("in time");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(matches!(write().await, Err(DeviceError::TooLate(_))), "nobody renews it for a cache");
+
+        cutoff.lease().remove();
+        let hanging =
+            Hanging { inner: MemDevice::new("d", 1 << 20), let_go: Notify::new(), written: AtomicU64::new(0) };
+        let hanging = other.guard(Arc::new(hanging));
+        let writing = tokio::spawn({
+            let hanging = hanging.clone();
+            async move { hanging.write(0, vec![Buf::copy_from(&[1; 512])]).await }
+        });
+        let seen = tokio::time::timeout(Duration::from_secs(60), cutoff.hangs(Duration::from_secs(5))).await;
+        assert!(seen.is_err(), "it is nobody's to wait for");
+        cutoff.fall("the pool is left");
+        assert!(matches!(writing.await.expect("it ends"), Err(DeviceError::Gone { .. })));
+        assert!(write().await.is_err() && cutoff.for_what_can_be_missed().is_down());
     }
 
     /// Renews, and counts.

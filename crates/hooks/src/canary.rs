@@ -54,11 +54,13 @@ pub enum Canary {
     RebuildRangeSkipped,
     /// A scan reads what it found before it was freed, whatever lies there by now.
     FreedStillScanned,
+    /// A cache device's block is believed without looking at the checksum.
+    CacheUnverified,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -82,6 +84,7 @@ impl Canary {
         Self::TrimmedTooFar,
         Self::RebuildRangeSkipped,
         Self::FreedStillScanned,
+        Self::CacheUnverified,
     ];
 
     /// Whether this bug is switched on.

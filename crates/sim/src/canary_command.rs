@@ -30,8 +30,8 @@ pub struct Canaries {
 /// it.
 fn needs_a_life(canary: Canary) -> bool {
     use Canary::{
-        FailedRepairForgotten, FreedStillScanned, LatecomerForgotten, OldCopyBelieved, ResilverTooShallow,
-        StaleBelieved, StrangerTaken,
+        CacheUnverified, FailedRepairForgotten, FreedStillScanned, LatecomerForgotten, OldCopyBelieved,
+        ResilverTooShallow, StaleBelieved, StrangerTaken,
     };
     matches!(
         canary,
@@ -42,6 +42,7 @@ fn needs_a_life(canary: Canary) -> bool {
             | StaleBelieved
             | FailedRepairForgotten
             | FreedStillScanned
+            | CacheUnverified
     )
 }
 

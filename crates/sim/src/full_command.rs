@@ -34,8 +34,9 @@ pub fn run(arguments: &Full) -> ExitCode {
         let filled = full::fill(seed, arguments.rounds).and_then(|filled| {
             if zdb > 0 && seed.is_multiple_of(zdb) {
                 judged += 1;
-                judge::verdict(&filled.disks, filled.shape.disk_mib << 20)
-                    .map_err(|error| format!("seed {seed}, {}: {error}", filled.shape))?;
+                let disks: Vec<_> =
+                    filled.disks.iter().map(|image| (image.clone(), filled.shape.disk_mib << 20)).collect();
+                judge::verdict(&disks).map_err(|error| format!("seed {seed}, {}: {error}", filled.shape))?;
             }
             Ok(filled)
         });

@@ -148,6 +148,15 @@ pub fn run(arguments: &Life) -> ExitCode {
         "{} power cuts, {} imports, {} times everything set right, {} lives with a loss reported as such",
         totals.crashes, totals.imports, totals.scrubs, totals.losses
     );
+    let cached = totals.cached;
+    println!(
+        "{} ranges trimmed, {} vdevs added, {} have grown, {} times a spare stood in, {} spares stayed",
+        totals.trims, totals.vdevs_added, totals.growths, totals.spares_in, totals.spares_stayed
+    );
+    println!(
+        "cache devices: {} blocks written, {} read, {} wrong, {} not answered",
+        cached.written, cached.hits, cached.wrong, cached.unanswered
+    );
     for (kind, count) in totals.faults.each() {
         println!("{:<22} {count:>9}", kind.name());
     }

@@ -4,7 +4,7 @@
 //! Invariants:
 //! - no group, no command but those about it, and no reader waits for a cache device for longer than a bound;
 //! - one that cannot be used is shown as what it is, and the pool goes on as if it had none;
-//! - nothing is written to one by a pool that is being left, or that has stopped.
+//! - nothing is written to one by a pool that is being left, has stopped, or may be another host's by now.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,6 +35,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(5);
 const REST_MAX: Duration = Duration::from_secs(5);
 /// How long a device that leaves may take to lose its labels.
 const CLEAR_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether a suspended pool goes on.
+const SUSPENDED_PAUSE: Duration = Duration::from_secs(1);
 /// Other places at which a device is looked for that is not where it was.
 const PLACES_MAX: usize = 64;
 
@@ -97,7 +99,7 @@ async fn open_now(core: Arc<Core>, guid: Guid) {
     let Some(Cache { config, .. }) = core.caches.get(guid) else { return };
     let read_only = core.dsl.read_only;
     let opener = Opener {
-        devices: core.source.clone(),
+        devices: core.cache_source.clone(),
         options: if read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
         guid,
         places: places(&core, &config),
@@ -159,6 +161,11 @@ async fn work(core: Arc<Core>, device: Arc<CacheDevice>) {
         match weak.upgrade() {
             Some(core) if !is_over(&core) => {}
             _ => return,
+        }
+        if store.suspension().is_suspended() {
+            // The pool may be another host's by now.
+            tokio::time::sleep(SUSPENDED_PAUSE).await;
+            continue;
         }
         let pause = store.state().l2arc.round(&store.state().cache, &device).await;
         if device.has_left() {

@@ -67,6 +67,8 @@ pub struct OpenDevices {
     pub cutoff: Arc<Cutoff>,
     /// Who opens devices for pools that are not this one.
     pub source: Arc<dyn DeviceSource>,
+    /// Who opens its cache devices.
+    pub cache_source: Arc<dyn DeviceSource>,
 }
 
 impl OpenDevices {
@@ -74,7 +76,8 @@ impl OpenDevices {
     pub fn none(environment: &mut Environment) -> Self {
         let (source, cutoff) = (environment.devices.clone(), Arc::new(Cutoff::default()));
         environment.devices = cutoff.around(source.clone());
-        Self { leaves: BTreeMap::new(), cutoff, source }
+        let cache_source = cutoff.for_what_can_be_missed().around(source.clone());
+        Self { leaves: BTreeMap::new(), cutoff, source, cache_source }
     }
 }
 
@@ -119,6 +122,9 @@ pub struct Core {
     pub cutoff: Arc<Cutoff>,
     /// Who opens devices for pools that are not this one.
     pub source: Arc<dyn DeviceSource>,
+    /// Who opens its cache devices: nobody waits for these, and what hangs there is nobody's concern, but they are
+    /// written under the pool's lease and left with its devices.
+    pub cache_source: Arc<dyn DeviceSource>,
     /// Keeps the pool this host's until its own heartbeat does.
     pub multihost_claim: Mutex<Option<crate::claim::Claim>>,
     /// Keep other daemons of this machine away from the pool.
@@ -172,6 +178,7 @@ impl Core {
             leaf_devices: Mutex::new(devices.leaves),
             cutoff: devices.cutoff,
             source: devices.source,
+            cache_source: devices.cache_source,
             multihost_claim: Mutex::default(),
             locked: Mutex::default(),
             txgs: TxgHistory::default(),

@@ -245,6 +245,14 @@ impl SimDisk {
         }
     }
 
+    /// Gives the drive another size, as whoever owns a file or a logical unit does: that is no fault. Never more than
+    /// it was made with.
+    pub fn resize(&self, size: u64) {
+        let most = self.drive.parameters.size;
+        assert!(size <= most, "{}: {size} bytes of at most {most}", self.drive.name);
+        self.drive.state.lock().size = size;
+    }
+
     /// Whether every write is refused with "no space", as by a file on a full file system.
     pub fn set_full(&self, full: bool) {
         self.drive.state.lock().full = full;

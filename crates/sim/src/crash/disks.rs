@@ -25,6 +25,10 @@ pub enum DiskOperation {
     AddLog,
     /// `zpool remove` of the log.
     RemoveLog,
+    /// `zpool add` of a cache device.
+    AddCache,
+    /// `zpool remove` of the cache device.
+    RemoveCache,
     /// `zpool replace` of the first disk, until it has left.
     Replace,
     /// `zpool attach` to the first disk, until it has everything.
@@ -135,10 +139,12 @@ async fn settle(pool: &Arc<Pool>) -> Result<(), String> {
 
 impl DiskOperation {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::AddVdev,
         Self::AddLog,
         Self::RemoveLog,
+        Self::AddCache,
+        Self::RemoveCache,
         Self::Replace,
         Self::Attach,
         Self::AttachSequentially,
@@ -159,6 +165,8 @@ impl DiskOperation {
             Self::AddVdev => "add-vdev",
             Self::AddLog => "add-log",
             Self::RemoveLog => "remove-log",
+            Self::AddCache => "add-cache",
+            Self::RemoveCache => "remove-cache",
             Self::Replace => "replace",
             Self::Attach => "attach",
             Self::AttachSequentially => "attach-sequential",
@@ -178,6 +186,7 @@ impl DiskOperation {
     fn before(self) -> Option<Self> {
         match self {
             Self::RemoveLog => Some(Self::AddLog),
+            Self::RemoveCache => Some(Self::AddCache),
             Self::Detach | Self::DetachFirst | Self::SplitAttached => Some(Self::Attach),
             Self::RemoveSpare | Self::SpareIn => Some(Self::AddSpare),
             Self::SpareOut | Self::SpareStays => Some(Self::SpareIn),
@@ -191,6 +200,8 @@ impl DiskOperation {
             Self::AddVdev => (Role::Idle, Move::Add(VdevRequest::Leaf), Role::Vdev),
             Self::AddLog => (Role::Idle, Move::Add(|path| VdevRequest::Log(vec![path])), Role::Log),
             Self::RemoveLog => (Role::Log, Move::Remove, Role::Idle),
+            Self::AddCache => (Role::Idle, Move::Add(|path| VdevRequest::Cache(vec![path])), Role::Cache),
+            Self::RemoveCache => (Role::Cache, Move::Remove, Role::Idle),
             Self::Replace => (Role::Idle, Move::Replace, Role::Member),
             Self::Attach => (Role::Idle, Move::Attach, Role::Side),
             Self::AttachSequentially => (Role::Idle, Move::AttachSequentially, Role::Side),

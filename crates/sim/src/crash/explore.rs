@@ -470,6 +470,7 @@ pub async fn view(on: &Served) -> Result<View, String> {
     }
     let report = pool.report(Detail { errors: false, extended: false }).await.map_err(text)?;
     view.vdevs = report.vdevs.children.len();
+    (view.caches, view.spares) = (report.caches.len(), report.spares.len());
     Ok(view)
 }
 

@@ -12,16 +12,16 @@ pub fn is_there() -> bool {
     Command::new("zdb").arg("-V").output().is_ok()
 }
 
-/// Asks zdb about the pool `tank` on `images` of disks of `size` bytes: whether every block has its checksum, and
+/// Asks zdb about the pool `tank` on images of disks, each of so many bytes: whether every block has its checksum, and
 /// whether the space maps hold exactly what is referred to.
 ///
 /// # Errors
 /// What zdb said, or why it could not be asked.
-pub fn verdict(images: &[Image], size: u64) -> Result<(), String> {
+pub fn verdict(disks: &[(Image, u64)]) -> Result<(), String> {
     let text = |error: std::io::Error| format!("writing disks for zdb: {error}");
     let folder = tempfile::tempdir().map_err(text)?;
-    for (index, image) in images.iter().enumerate() {
-        write(&folder.path().join(format!("d{index}")), image, size).map_err(text)?;
+    for (index, (image, size)) in disks.iter().enumerate() {
+        write(&folder.path().join(format!("d{index}")), image, *size).map_err(text)?;
     }
     let output = Command::new("zdb").args(["-e", "-p"]).arg(folder.path()).args(["-bcc", "tank"]).output();
     let output = output.map_err(|error| format!("zdb: {error}"))?;

@@ -83,6 +83,8 @@ pub enum Role {
     Vdev,
     /// The separate intent log.
     Log,
+    /// A cache device.
+    Cache,
     /// In the first disk's place.
     Member,
     /// Beside the first disk.
@@ -208,6 +210,10 @@ pub struct View {
     pub compression: String,
     /// Top-level vdevs.
     pub vdevs: usize,
+    /// Cache devices.
+    pub caches: usize,
+    /// Hot spares, those included that stand in for others.
+    pub spares: usize,
     /// What the volume holds.
     pub volume: Vec<u8>,
     /// The trees of snapshots and clones, by full name.
@@ -471,6 +477,8 @@ impl Model {
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
             vdevs: self.tops + usize::from(matches!(self.role, Role::Vdev | Role::Log)),
+            caches: usize::from(self.role == Role::Cache),
+            spares: usize::from(matches!(self.role, Role::Spare | Role::StandIn)),
             volume: self.volume.clone(),
             others: self.branches.all().map(|(name, nodes)| (name, tree(nodes))).collect(),
         }
@@ -518,6 +526,10 @@ impl View {
         }
         if self.vdevs != other.vdevs {
             lines.push(format!("{} top-level vdevs instead of {}", self.vdevs, other.vdevs));
+        }
+        if (self.caches, self.spares) != (other.caches, other.spares) {
+            let ([caches, spares], [all, many]) = ([self.caches, self.spares], [other.caches, other.spares]);
+            lines.push(format!("{caches} cache devices and {spares} spares instead of {all} and {many}"));
         }
         lines
     }

@@ -291,7 +291,8 @@ impl Suite {
         if !self.has_zdb || every == 0 || number % every != 0 {
             return Ok(());
         }
-        judge::verdict(&images, DISK_SIZE)?;
+        let disks: Vec<_> = images.into_iter().map(|image| (image, DISK_SIZE)).collect();
+        judge::verdict(&disks)?;
         self.totals.lock().zdb += 1;
         Ok(())
     }

@@ -19,14 +19,16 @@ pub struct Catch {
 }
 
 /// Does the drills from `seed` on, one after the other, with `canary` switched on, until one goes wrong or `lives` went
-/// right; then as many lives, which have more in them and less of what the canary does.
+/// right; then as many lives, which have more in them and less of what the canary does. What drills do not have is
+/// looked for in lives alone.
 pub fn hunt(canary: Canary, seed: u64, lives: u64) -> Catch {
     let in_drills = |seed| drill(seed, History::new(0));
     let in_lives = |seed| live(seed, &Terms::default(), 0).map(drop);
-    let mut catch = watch(canary, seed..seed + lives, in_drills);
+    let drills = if canary == Canary::CacheUnverified { 0 } else { lives };
+    let mut catch = watch(canary, seed..seed + drills, in_drills);
     if catch.found.is_none() {
         catch = watch(canary, seed..seed + lives, in_lives);
-        catch.lives += lives;
+        catch.lives += drills;
     }
     catch
 }

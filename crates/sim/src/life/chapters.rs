@@ -9,8 +9,9 @@ use std::time::Duration;
 use platter_spa::Pool;
 use rand_chacha::rand_core::RngCore;
 
+use super::layout::DISK_SIZE;
 use super::loss;
-use super::machine::{DISK_SIZE, report};
+use super::machine::report;
 use super::story::{Outcome, PowerLost, Story, Terms};
 use crate::crash::judge;
 use platter_model::clock::{self, SECOND, SimClock};
@@ -70,6 +71,8 @@ async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<Histor
     let mut outcome = story.outcome;
     outcome.faults = story.machine.fault_counts();
     outcome.commands = story.machine.commands();
+    outcome.trims = story.machine.trims();
+    outcome.spares_stayed = story.machine.spares_stayed;
     outcome.seconds = clock.now() / SECOND;
     outcome.history = history.hash();
     Ok(outcome)
@@ -92,8 +95,9 @@ impl Story {
         self.export().await?;
         if self.terms.judged {
             let members = self.machine.members().into_iter();
-            let images: Vec<Image> = members.map(|number| self.machine.disks[number].image()).collect();
-            judge::verdict(&images, DISK_SIZE)?;
+            let disks: Vec<(Image, u64)> =
+                members.map(|number| (self.machine.disks[number].image(), self.machine.sizes[number])).collect();
+            judge::verdict(&disks)?;
         }
         self.import().await?;
         self.verify(false).await.map_err(|error| format!("in the end: {error}"))?;
@@ -116,6 +120,8 @@ impl Story {
             without.extend(FaultKind::ALL.into_iter().filter(|kind| !kind.is_honest()));
         }
         self.machine.misbehave(&mut self.random, &without);
+        self.caches_misbehave();
+        self.spares_misbehave();
         let crash = end == End::Crash;
         if crash {
             let commands = [60, 300, 1500, 4000][self.below(4)];
@@ -145,7 +151,9 @@ impl Story {
                 }
                 let pool = self.pool()?;
                 self.machine.set_right(&pool).await?;
+                drop(pool);
                 self.outcome.scrubs += 1;
+                self.let_it_grow().await?;
                 if self.below(3) == 0 {
                     // While all can be read: one that cannot is looked for where it was.
                     self.export().await?;
@@ -170,6 +178,9 @@ impl Story {
         for _ in 0..2 + self.below(5) {
             self.replace_a_victim(&pool).await?;
             self.trim(&pool).await;
+            self.change_caches(&pool).await?;
+            self.grow(&pool).await?;
+            self.change_spares(&pool).await?;
             self.snapshots(&pool).await?;
             self.volumes(&pool).await?;
             match self.below(3) {
@@ -212,8 +223,11 @@ impl Story {
                 if self.below(3) == 0 {
                     self.machine.visit(pool, victim, &mut self.random).await?;
                 }
-                if self.below(3) == 0 {
-                    let other = self.below(self.machine.disks.len());
+                let other = self.below(3) == 0;
+                let other = other.then(|| self.below(self.machine.disks.len()));
+                // A spare is looked for where it was.
+                let is_spare = |number: &usize| self.machine.listed_spares().contains(number);
+                if let Some(other) = other.filter(|number| !is_spare(number)) {
                     self.note(&format!("disks {victim} and {other} change places"));
                     self.machine.exchange(victim, other);
                 }
@@ -222,7 +236,7 @@ impl Story {
                     // It comes back smaller than it was, which cannot be used, and then as it was.
                     self.machine.disks[victim].set_size(DISK_SIZE / 2);
                     let _ = self.machine.online(pool, victim).await;
-                    self.machine.disks[victim].set_size(DISK_SIZE);
+                    self.machine.disks[victim].resize(self.machine.sizes[victim]);
                 }
                 let _ = self.machine.online(pool, victim).await;
             }

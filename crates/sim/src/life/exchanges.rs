@@ -57,7 +57,7 @@ impl Machine {
     }
 
     /// Lets disk `new` take the place of `old`; until everything is set right it is as little to be relied on.
-    async fn replace(&mut self, pool: &Pool, old: usize, new: usize) -> Result<(), String> {
+    pub(super) async fn replace(&mut self, pool: &Pool, old: usize, new: usize) -> Result<(), String> {
         assert!(self.guids[new] == 0 && !self.is_replaced(old), "a disk that was in no pool takes one disk's place");
         self.exchanges.push(Exchange { old, new, joined: false });
         let is_side = self.groups.iter().any(|group| group.parity == 0 && group.disks.contains(&old));

@@ -95,6 +95,7 @@ impl Story {
         }
         self.filesystems.values_mut().for_each(|filesystem| filesystem.zpl = None);
         self.volumes.forget();
+        self.count_cached(&pool);
         pool.stop("another host has it");
         drop(pool);
         self.given_up.push((route, before));

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use platter_device::BlockDevice;
 use platter_ondisk::ObjectId;
 use platter_zpl::Zpl;
 
 use super::files::{FileId, Node};
-use super::machine::{DISK_SIZE, report};
+use super::machine::report;
 use super::story::Story;
 use platter_model::disk::FaultKind;
 
@@ -56,7 +57,7 @@ fn destroy(story: &Story, keys: &BTreeSet<[u8; KEY]>) {
     for disk in &story.machine.disks {
         let image = disk.image();
         let mut sector = vec![0; SECTOR];
-        for offset in image.places(SECTOR as u64).filter(|offset| *offset < DISK_SIZE) {
+        for offset in image.places(SECTOR as u64).filter(|offset| *offset < disk.size()) {
             image.read_at(offset, &mut sector);
             if keys.contains(&key(&sector)) {
                 disk.damage(offset..offset + SECTOR as u64);

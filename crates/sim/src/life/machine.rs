@@ -15,6 +15,8 @@ use platter_spa::{Environment, HostId, Pool};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
+use super::cache_disks::{self, CacheDisk};
+use super::layout::{self, DISK_SIZE, Disks, Group};
 use crate::world::{self, SimDevices};
 use platter_model::clock::SimClock;
 use platter_model::cpu::{SimCpu, Speeds};
@@ -28,20 +30,6 @@ const GIVEN_UP_MAX: usize = 3;
 
 /// Name of the pool.
 pub const POOL: &str = "tank";
-/// Bytes of each disk.
-pub const DISK_SIZE: u64 = 96 << 20;
-
-/// A top-level vdev: its disks, and how many of them may fail.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Numbers of its disks.
-    pub disks: Vec<usize>,
-    /// How many may fail.
-    pub spare: usize,
-    /// 0: a mirror; else parity.
-    pub(super) parity: u8,
-}
-
 /// A disk that takes another's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
@@ -49,6 +37,18 @@ pub(super) struct Exchange {
     pub(super) new: usize,
     /// Whether the pool said that it had joined.
     pub(super) joined: bool,
+}
+
+/// A disk that is a hot spare, or was one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spare {
+    pub(super) disk: usize,
+    /// Whether it is one of the pool's spares, as far as the pool said.
+    pub(super) is_listed: bool,
+    /// Whether it is being added or removed, or a disk is given up for it: if the power fails then, it may be either.
+    pub(super) is_changing: bool,
+    /// Whether somebody put it where it is, so that somebody has to take it away.
+    pub(super) by_hand: bool,
 }
 
 /// See the module text.
@@ -69,10 +69,20 @@ pub struct Machine {
     pub(super) places: Vec<usize>,
     /// The disks' guids in the pool: what they are called wherever they are. 0 for one that was never in it.
     pub(super) guids: Vec<u64>,
+    /// How large they are at present, bytes.
+    pub(super) sizes: Vec<u64>,
     /// Their first labels as they were when they joined the pool: which pool's and which disk each is.
     pub(super) labels: Vec<Vec<u8>>,
     /// Disks that are taking others' places.
     pub(super) exchanges: Vec<Exchange>,
+    /// Its spares, which are disks too.
+    pub(super) spares: Vec<Spare>,
+    /// How many of them stayed in others' places.
+    pub(super) spares_stayed: u64,
+    /// A vdev that is being added: if the power fails then, it may be there or not.
+    pub(super) adding: Option<Group>,
+    /// Its cache devices, which are none of the disks.
+    pub(super) caches: Vec<CacheDisk>,
     /// How many disks it had in the beginning.
     first: usize,
     /// Disks that do not belong to the pool: one without anything, one of another pool.
@@ -82,48 +92,22 @@ pub struct Machine {
     pub(super) route: Arc<Route>,
     /// Which host that is.
     host: u64,
-    seed: u64,
+    pub(super) seed: u64,
     imports: u64,
     ashift: u64,
 }
 
-fn layout(random: &mut ChaCha20Rng) -> Vec<Group> {
-    let raidz = |parity: u8, count: usize| vec![Group { disks: (0..count).collect(), spare: parity.into(), parity }];
-    let mirror =
-        |first: usize, count: usize| Group { disks: (first..first + count).collect(), spare: count - 1, parity: 0 };
-    match random.next_u32() % 8 {
-        0 | 1 => raidz(1, 3 + random.next_u32() as usize % 3),
-        2 | 3 => raidz(2, 5 + random.next_u32() as usize % 2),
-        4 => raidz(3, 7),
-        5 => vec![mirror(0, 2)],
-        6 => vec![mirror(0, 3)],
-        _ => vec![mirror(0, 2), mirror(2, 2)],
-    }
-}
-
-fn parameters(random: &mut ChaCha20Rng) -> Parameters {
-    match random.next_u32() % 10 {
-        0..6 => Parameters::instant(DISK_SIZE),
-        6 | 7 => Parameters::published_curve().sized(DISK_SIZE).write_cache(8 << 20),
-        8 => Parameters::green_4k().sized(DISK_SIZE),
-        _ => Parameters::sata_ssd(DISK_SIZE),
-    }
-}
-
 impl Machine {
-    /// A machine with empty disks, as the seed has it; they turn in any case if `turning`.
-    pub fn new(
+    /// A machine with empty disks, as the seed has it.
+    pub(super) fn new(
         clock: &Arc<SimClock>,
         seed: u64,
         random: &mut ChaCha20Rng,
         history: Arc<History>,
-        turning: bool,
+        kind: Disks,
     ) -> Self {
-        let groups = layout(random);
-        let parameters = match turning {
-            true => Parameters::published_curve().sized(DISK_SIZE).write_cache(8 << 20),
-            false => parameters(random),
-        };
+        let groups = layout::groups(random);
+        let parameters = layout::parameters(random, kind);
         let supply = Arc::new(PowerSupply::default());
         let bus = Link::new(LinkKind::Pcie { generation: 2, lanes: 4, payload: 256 });
         let (devices, route) = (Arc::new(SimDevices::default()), Route::new(Duration::ZERO));
@@ -136,13 +120,14 @@ impl Machine {
                 supply: Some(supply.clone()),
             };
             let disk = SimDisk::within(clock, seed, DiskId(number as u32), parameters, surroundings);
+            disk.resize(DISK_SIZE);
             devices.insert(number, route.to(Arc::new(disk.clone())));
             disks.push(disk);
         }
         let ashift = [9, 9, 9, 12, 12, 13][random.next_u32() as usize % 6];
         let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
-        let (guids, labels, strangers, exchanges) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let first = disks.len();
+        let (guids, labels, strangers, exchanges, adding) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), None);
+        let (first, caches, sizes) = (disks.len(), Vec::new(), vec![DISK_SIZE; disks.len()]);
         Self {
             clock,
             history,
@@ -152,8 +137,13 @@ impl Machine {
             victims,
             places,
             guids,
+            sizes,
             labels,
             exchanges,
+            spares: Vec::new(),
+            spares_stayed: 0,
+            adding,
+            caches,
             first,
             strangers,
             devices,
@@ -170,7 +160,7 @@ impl Machine {
         self.disks.len() - self.first
     }
 
-    /// Plugs in another disk like the first, without anything on it. Returns its number.
+    /// Plugs in another disk like the first, as large as that may grow, without anything on it. Returns its number.
     pub(super) fn add_disk(&mut self) -> usize {
         let number = self.disks.len();
         let surroundings = Surroundings {
@@ -183,6 +173,7 @@ impl Machine {
         self.disks.push(SimDisk::within(&self.clock, self.seed, DiskId(number as u32), parameters, surroundings));
         self.places.push(number);
         self.guids.push(0);
+        self.sizes.push(parameters.size);
         self.labels.push(Vec::new());
         self.plug_in(number);
         number
@@ -217,7 +208,7 @@ impl Machine {
         });
         let request = CreateRequest {
             name: POOL.into(),
-            vdevs: vdevs.collect(),
+            vdevs: vdevs.chain(self.caches_from_the_beginning()).collect(),
             pool_properties: [("ashift".to_owned(), self.ashift.to_string())].into(),
             history: "zpool create".into(),
             ..CreateRequest::default()
@@ -229,8 +220,10 @@ impl Machine {
             find(&report.vdevs, &|vdev| vdev.path.as_deref().map(Path::new) == Some(&SimDevices::path(number)))
         };
         self.guids = (0..self.disks.len()).filter_map(guid).map(|vdev| vdev.guid).collect();
+        self.groups.iter_mut().zip(&report.vdevs.children).for_each(|(group, top)| group.size = top.size);
         pool.sync().await.map_err(|error| format!("sync: {error}"))?;
         self.labels = self.disks.iter().map(label).collect();
+        self.take_census_of_caches(&pool).await?;
         self.make_strangers().await?;
         Ok(pool)
     }
@@ -290,6 +283,9 @@ impl Machine {
         if self.disks[0].parameters().mechanism != Mechanism::Instant {
             environment.cpu = Cpu::metered(SimCpu::new(&self.clock, 4, Speeds::USUAL));
         }
+        if !self.caches.is_empty() {
+            environment.cache_bytes = cache_disks::MEMORY;
+        }
         environment
     }
 
@@ -320,7 +316,10 @@ impl Machine {
         let mut absent = Vec::new();
         unusable(&report(&pool).await?.vdevs, &mut absent);
         self.history.mark(format!("{} imported, without [{}]", self.clock.now(), absent.join(", ")));
+        self.take_census_of_vdevs(&pool).await?;
         self.take_census(&pool).await?;
+        self.take_census_of_spares(&pool).await?;
+        self.take_census_of_caches(&pool).await?;
         Ok(pool)
     }
 
@@ -329,6 +328,7 @@ impl Machine {
         for disk in &self.disks {
             disk.power_cut();
         }
+        self.cut_power_of_caches();
         if let Some(pool) = pool {
             // The engine that was running is to notice that it is dead, as a machine without power would be.
             pool.stop("the power failed");
@@ -338,10 +338,21 @@ impl Machine {
         for number in 0..self.disks.len() {
             self.put_back(number);
         }
+        self.put_caches_back();
     }
 
     fn plug_in(&self, number: usize) {
-        self.devices.insert(self.places[number], self.route.to(Arc::new(self.disks[number].connect())));
+        self.plug(self.places[number], &self.disks[number]);
+    }
+
+    /// Something is plugged in at a place.
+    pub(super) fn plug(&self, place: usize, disk: &SimDisk) {
+        self.devices.insert(place, self.route.to(Arc::new(disk.connect())));
+    }
+
+    /// Nothing is plugged in at a place any more.
+    pub(super) fn unplug(&self, place: usize) {
+        self.devices.remove(place);
     }
 
     /// Another host gets all disks that are there, by a way of its own; what happens to the machine from now on happens
@@ -351,6 +362,8 @@ impl Machine {
         let before = std::mem::replace(&mut self.devices, Arc::new(SimDevices::default()));
         let route = std::mem::replace(&mut self.route, Route::new(Duration::ZERO));
         (0..self.disks.len()).filter(|&number| before.is_there(self.places[number])).for_each(|n| self.plug_in(n));
+        let caches = self.caches.iter().filter(|cache| before.is_there(cache.place));
+        caches.for_each(|cache| self.plug(cache.place, &cache.disk));
         route
     }
 
@@ -375,10 +388,13 @@ impl Machine {
         self.devices.remove(self.places[number]);
     }
 
-    /// All disks are unplugged and plugged in again, each somewhere else. No pool may be imported.
+    /// All disks are unplugged and plugged in again, each somewhere else; but for spares, which are looked for where
+    /// they were. No pool may be imported.
     pub fn swap_places(&mut self, random: &mut ChaCha20Rng) {
-        for last in (1..self.places.len()).rev() {
-            self.places.swap(last, random.next_u32() as usize % (last + 1));
+        let spares = self.listed_spares();
+        let movable: Vec<usize> = (0..self.places.len()).filter(|number| !spares.contains(number)).collect();
+        for last in (1..movable.len()).rev() {
+            self.places.swap(movable[last], movable[random.next_u32() as usize % (last + 1)]);
         }
         for number in 0..self.disks.len() {
             self.plug_in(number);
@@ -430,10 +446,10 @@ impl Machine {
 
     /// All disks behave.
     pub fn behave(&self) {
-        for disk in &self.disks {
+        for (disk, &size) in self.disks.iter().zip(&self.sizes) {
             disk.set_plan(FaultPlan::default());
             disk.set_full(false);
-            disk.set_size(DISK_SIZE);
+            disk.resize(size);
             disk.release();
         }
     }
@@ -486,7 +502,8 @@ impl Machine {
             }
         }
         pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))?;
-        self.let_the_old_leave(pool).await
+        self.let_the_old_leave(pool).await?;
+        self.let_the_spares_go(pool).await
     }
 
     /// Repairs everything, with all disks there and behaving: what every victim missed or lost is written again.
@@ -512,6 +529,7 @@ impl Machine {
             let why = why.join(", ");
             return Err(format!("disk {number} is {state} after everything was set right: {why}\n{action}"));
         }
+        self.set_caches_right(pool).await?;
         // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
         self.disks.iter().for_each(SimDisk::make_readable);
         self.victims.clear();
@@ -575,17 +593,27 @@ impl Machine {
     /// Faults of all disks.
     pub fn fault_counts(&self) -> FaultCounts {
         let mut all = FaultCounts::default();
-        self.disks.iter().for_each(|disk| all.add(&disk.fault_counts()));
+        self.all_disks().for_each(|disk| all.add(&disk.fault_counts()));
         all
     }
 
-    /// Commands to all disks.
+    /// Disks and cache devices.
+    fn all_disks(&self) -> impl Iterator<Item = &SimDisk> {
+        self.disks.iter().chain(self.caches.iter().map(|cache| &cache.disk))
+    }
+
+    /// Ranges that disks were told to be free.
+    pub fn trims(&self) -> u64 {
+        self.all_disks().map(|disk| disk.traffic().trims).sum()
+    }
+
+    /// Reads, writes and flushes of all disks.
     pub fn commands(&self) -> u64 {
         let of = |disk: &SimDisk| {
             let traffic = disk.traffic();
             traffic.reads + traffic.writes + traffic.flushes
         };
-        self.disks.iter().map(of).sum()
+        self.all_disks().map(of).sum()
     }
 }
 

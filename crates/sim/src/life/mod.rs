@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `files` | what a file system must hold, and what it may hold after a crash |
 //! | `load` | what is done to files |
+//! | `layout` | how disks are arranged, and what they are |
 //! | `machine` | disks, power, faults; pools created, crashed, exported and imported |
 //! | `story` | one lifetime as far as it has come |
 //! | `chapters` | one lifetime from beginning to end |
@@ -12,6 +13,9 @@
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
+//! | `growing` | pools that become larger |
+//! | `spares` | hot spares that stand in for disks, and go or stay |
+//! | `cache_disks`, `caches` | cache devices, which may do what they like |
 //! | `kept`, `kept_volume` | what snapshots and clones hold, and the volume |
 //! | `volumes` | a volume that is written and cleared |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
@@ -26,18 +30,23 @@
 #[cfg(feature = "canary")]
 pub mod aviary;
 mod ballast;
+mod cache_disks;
+mod caches;
 mod chapters;
 mod drill;
 mod exchanges;
 mod files;
+mod growing;
 mod hosts;
 mod kept;
 mod kept_volume;
+mod layout;
 mod load;
 mod loss;
 mod machine;
 mod returns;
 mod snapshots;
+mod spares;
 mod story;
 mod suite;
 mod trims;

@@ -11,9 +11,11 @@ use platter_zpl::Zpl;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use super::cache_disks::{self, Cached};
 use super::files::Files;
 use super::kept::Snapshots;
 use super::kept_volume::{self, Volumes};
+use super::layout::Disks;
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
 use crate::world;
@@ -43,6 +45,18 @@ pub struct Outcome {
     pub scrubs: u64,
     /// Reads that ended as reported loss, after more damage than redundancy covers.
     pub losses: u64,
+    /// Ranges that disks were told to be free.
+    pub trims: u64,
+    /// What came of cache devices.
+    pub cached: Cached,
+    /// Vdevs that were added.
+    pub vdevs_added: u64,
+    /// Vdevs that became larger, as all their disks had.
+    pub growths: u64,
+    /// Times that a spare was found in the place of a disk that was away.
+    pub spares_in: u64,
+    /// Disks that were given up for their spares.
+    pub spares_stayed: u64,
 }
 
 /// One file system: what it must hold, and its own chance.
@@ -94,6 +108,12 @@ pub(super) struct Story {
     pub(super) exchanging: Option<ChaCha20Rng>,
     /// The chance by which disks are told what is free, in a life in which they are.
     pub(super) trimming: Option<ChaCha20Rng>,
+    /// The chance by which cache devices come and go, in a life in which there are any.
+    pub(super) caching: Option<ChaCha20Rng>,
+    /// The chance by which the pool becomes larger, in a life in which it does.
+    pub(super) growing: Option<ChaCha20Rng>,
+    /// The chance by which spares come, serve and go, in a life in which there are any.
+    pub(super) sparing: Option<ChaCha20Rng>,
     /// The ways to the disks of hosts that lost the pool, with the writes that had taken them by then.
     pub(super) given_up: Vec<(Arc<Route>, u64)>,
 }
@@ -108,6 +128,22 @@ const CROWDED_MIB_MAX: u64 = 200;
 const EXCHANGING_EVERY: u32 = 2;
 /// In one life of so many disks are told what is free.
 const TRIMMING_EVERY: u32 = 2;
+
+/// In one life of so many there are cache devices.
+const CACHING_EVERY: u32 = 3;
+/// In one life of so many the pool becomes larger.
+const GROWING_EVERY: u32 = 3;
+/// In one life of so many there are hot spares.
+const SPARING_EVERY: u32 = 3;
+/// Where the chances begin that have a stream of their own: behind those of disks.
+const STREAMS: u64 = 1 << 48;
+
+/// A chance of its own, in one life of so many: what else happens stays what it would be.
+fn own_chance(seed: u64, stream: u64, every: u32) -> Option<ChaCha20Rng> {
+    let mut random = ChaCha20Rng::seed_from_u64(seed);
+    random.set_stream(STREAMS + stream);
+    random.next_u32().is_multiple_of(every).then_some(random)
+}
 
 /// What is left out of lives, to find out what one that goes wrong needs for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,16 +166,28 @@ impl Story {
     /// The beginning of the story of `seed`. `drill`: with what [`super::drill`] needs.
     pub(super) fn new(clock: &Arc<SimClock>, seed: u64, terms: Terms, history: Arc<History>, drill: bool) -> Self {
         let mut random = ChaCha20Rng::seed_from_u64(seed);
-        let machine = Machine::new(clock, seed, &mut random, history, drill);
+        let growing = own_chance(seed, 1, GROWING_EVERY).filter(|_| !drill);
+        let kind = match drill {
+            true => Disks::Turning,
+            false if growing.is_some() => Disks::Growing,
+            false => Disks::Any,
+        };
+        let mut machine = Machine::new(clock, seed, &mut random, history, kind);
         let outcome = Outcome { machine: machine.describe(), ..Outcome::default() };
         let honest = drill || random.next_u32().is_multiple_of(3);
         let crowded =
             !drill && machine.data_mib() <= CROWDED_MIB_MAX && random.next_u32().is_multiple_of(CROWDED_EVERY);
+        // To fill what has grown would take long.
+        let growing = growing.filter(|_| !crowded);
+        let sparing = own_chance(seed, 2, SPARING_EVERY).filter(|_| !drill);
         // A chance of its own: what else happens stays what it would be.
         let mut exchanging = ChaCha20Rng::seed_from_u64(!seed);
         let exchanging = (!drill && exchanging.next_u32().is_multiple_of(EXCHANGING_EVERY)).then_some(exchanging);
         let mut trimming = ChaCha20Rng::seed_from_u64(seed.rotate_left(32));
         let trimming = (!drill && trimming.next_u32().is_multiple_of(TRIMMING_EVERY)).then_some(trimming);
+        let mut caching = own_chance(seed, 0, CACHING_EVERY).filter(|_| !drill);
+        let caches = caching.as_mut().map(cache_disks::planned).unwrap_or_default();
+        caches.iter().for_each(|plan| machine.plug_in_cache(plan));
         let (snapshots, volumes) = (Snapshots::of(seed, !drill), Volumes::of(seed, !drill));
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
@@ -158,6 +206,9 @@ impl Story {
             crowded,
             exchanging,
             trimming,
+            caching,
+            growing,
+            sparing,
             given_up,
         }
     }
@@ -317,6 +368,7 @@ impl Story {
         self.close_volume(&pool).await?;
         drop(pool);
         let pool = self.pool.take().ok_or("no pool is imported")?;
+        self.count_cached(&pool);
         pool.export().await.map_err(|error| format!("export: {error}"))
     }
 
@@ -337,6 +389,7 @@ impl Story {
             self.filesystems.values_mut().for_each(|filesystem| filesystem.zpl = None);
             self.volumes.forget();
             let pool = self.pool.take();
+            pool.iter().for_each(|pool| self.count_cached(pool));
             self.machine.power_cycle(pool).await;
             if again && self.below(3) == 0 {
                 self.machine.supply.fails_after(20 + self.random.next_u64() % 300);

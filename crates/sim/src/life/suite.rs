@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::cache_disks::Cached;
 use super::chapters::live;
 use super::load::Done;
 use super::story::{Outcome, Terms};
@@ -44,6 +45,18 @@ pub struct Totals {
     pub scrubs: u64,
     /// Lives at whose end a file was lost, and reported.
     pub losses: u64,
+    /// Ranges that disks were told to be free.
+    pub trims: u64,
+    /// What came of cache devices.
+    pub cached: Cached,
+    /// Vdevs that were added.
+    pub vdevs_added: u64,
+    /// Vdevs that became larger.
+    pub growths: u64,
+    /// Times that a spare was found in the place of a disk that was away.
+    pub spares_in: u64,
+    /// Disks that were given up for their spares.
+    pub spares_stayed: u64,
 }
 
 impl Totals {
@@ -56,6 +69,12 @@ impl Totals {
         self.imports += outcome.imports;
         self.scrubs += outcome.scrubs;
         self.losses += u64::from(outcome.losses > 0);
+        self.trims += outcome.trims;
+        self.cached.add(&outcome.cached);
+        self.vdevs_added += outcome.vdevs_added;
+        self.growths += outcome.growths;
+        self.spares_in += outcome.spares_in;
+        self.spares_stayed += outcome.spares_stayed;
     }
 }
 

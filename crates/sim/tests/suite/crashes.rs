@@ -55,6 +55,13 @@ fn a_crash_while_a_vdev_is_added_leaves_the_pool_with_or_without_it() {
 }
 
 #[test]
+fn a_crash_while_a_cache_device_comes_or_goes_leaves_the_pool_with_or_without_it() {
+    let limits = Limits { exhaustive: 1, random: 1, ..Limits::NARROW };
+    let workload = [DiskOperation::AddCache, DiskOperation::RemoveCache].map(Operation::Disk).to_vec();
+    explore_within(limits, &[workload], Layout::Single, 30);
+}
+
+#[test]
 fn a_crash_while_a_disk_is_replaced_leaves_the_pool_with_all_it_had() {
     // It takes many groups, each with its states.
     let limits = Limits { exhaustive: 0, random: 1, ..Limits::NARROW };

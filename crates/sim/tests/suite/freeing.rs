@@ -77,7 +77,7 @@ fn random(seed: u64, length: usize) -> Vec<u8> {
 
 fn assert_clean(disk: &SimDisk) {
     if judge::is_there() {
-        judge::verdict(&[disk.image()], SIZE).expect("zdb finds it clean");
+        judge::verdict(&[(disk.image(), SIZE)]).expect("zdb finds it clean");
     }
 }
 

@@ -1,20 +1,23 @@
 //! Property `multihost` with two hosts on the same disks: at most one of them has the pool, and the other one writes
 //! nothing any more.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::report::Detail;
-use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_model::clock;
 use platter_model::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Environment, HostId, Pool};
+use platter_zpl::NewFile;
 use tokio::time::Instant;
 
 const SIZE: u64 = 64 << 20;
 const DISKS: usize = 2;
+const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
 /// After so long without a heartbeat a host may not write any more.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -107,6 +110,46 @@ fn a_host_that_was_cut_off_writes_nothing_after_the_limit() {
             again.scrub_start().await.expect("a scrub");
             again.scrub_wait().await.expect("its end");
             again.export().await.expect("exported");
+        });
+    }
+}
+
+/// Cache devices were opened past the lease: of a round of writes that the cut had stopped, what was left was written
+/// as soon as the host saw the device again, although another one had the pool and wrote there.
+#[test]
+fn a_host_that_was_cut_off_writes_nothing_to_its_cache_device_either() {
+    for seed in 0..4 {
+        clock::run(|clock| async move {
+            let mut disks = disks(&clock, seed);
+            disks.push(SimDisk::new(&clock, seed, DiskId(9), Parameters::instant(2 * SIZE)));
+            let first = Host::new(&disks, 1, seed, Duration::from_micros(100));
+            let second = Host::new(&disks, 2, seed, Duration::from_micros(100));
+            let pool = first.create().await;
+            let vdevs = vec![VdevRequest::Cache(vec![SimDevices::path(DISKS)])];
+            let change = PoolChange::Add { vdevs, force: false, ashift: 0, any_ashift: false, dry_run: false };
+            pool.change(change).await.expect("added");
+            pool.dsl().create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
+            let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
+            let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
+            // Until the cut there is always something that waits to be written to the cache device.
+            for round in 0..10 + seed {
+                zpl.write(file, 0, &[round as u8 + 1; 200 << 10], false).await.expect("written");
+                pool.sync().await.expect("synced");
+                tokio::time::sleep(Duration::from_millis(330)).await;
+            }
+            let before = disks[DISKS].traffic().writes;
+            assert!(before > 10, "the cache device is in use");
+            first.path.cut();
+            let cut = Instant::now();
+            let taken = second.import().await.expect("nobody is there");
+            first.path.open();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let is_late = first.path.last_write().is_some_and(|at| at > cut + LIMIT);
+            assert!(!is_late, "a host that had lost its pool wrote, seed {seed}");
+            pool.stop("exported by force");
+            drop(zpl);
+            let _ = pool.export().await;
+            taken.export().await.expect("exported");
         });
     }
 }
