@@ -1,6 +1,6 @@
-//! Disks that take the time of turning platters: the files of a folder, shown in a mount where each is as slow as a drive
-//! of its size whose data sheet is [`Parameters::green_4k`]'s. What is measured on them costs seeks, rotations and
-//! transfers, wherever the files are.
+//! Disks that take the time of turning platters: the files of a folder, shown in a mount where each is as slow as a
+//! drive of its size whose data sheet is [`Parameters::green_4k`]'s. What is measured on them costs seeks, rotations
+//! and transfers, wherever the files are (`bench/resilver.sh`).
 //!
 //! Invariants:
 //! - a drive does one thing at a time, the one next that its head reaches first (of those that wait), and answers when
@@ -23,7 +23,7 @@ use fuser::{
     ReplyWrite, Request, WriteFlags,
 };
 use parking_lot::{Condvar, Mutex};
-use platter_model::disk::{Parameters, Platters};
+use platter_model::disk::{Parameters, Platters as Medium};
 
 use crate::error::{Result, While};
 
@@ -149,7 +149,7 @@ impl Drive {
     }
 
     /// Waits for work; what is next at `free`, when the drive was done with all before.
-    fn next(&self, platters: &Platters, since: Instant, free: Instant) -> (Waiting, Instant) {
+    fn next(&self, platters: &Medium, since: Instant, free: Instant) -> (Waiting, Instant) {
         let mut queue = self.queue.lock();
         while queue.waiting.is_empty() {
             self.came.wait(&mut queue);
@@ -175,7 +175,7 @@ impl Drive {
     /// Serves for ever.
     fn serve(&self) {
         let mut platters =
-            Platters::new(SHEET.spinning().expect("it turns"), self.size, SHEET.geometry.physical_block.into());
+            Medium::new(SHEET.spinning().expect("it turns"), self.size, SHEET.geometry.physical_block.into());
         let since = Instant::now();
         let mut free = since;
         loop {
@@ -188,6 +188,7 @@ impl Drive {
                 Job::Write(..) | Job::Destage(_) => platters.write(begin, offset, length),
             };
             free = since + Duration::from_nanos(done);
+            assert!(free >= now, "a drive is done after it began");
             match job {
                 Job::Read(length, reply) => {
                     let mut bytes = vec![0; length as usize];
@@ -209,7 +210,7 @@ impl Drive {
                 Job::Destage(length) => {
                     std::thread::sleep(free.saturating_duration_since(Instant::now()));
                     let mut queue = self.queue.lock();
-                    queue.cached -= length;
+                    queue.cached = queue.cached.checked_sub(length).expect("what is in the cache is counted");
                     queue.destaging = None;
                     queue.answer_flushes();
                 }

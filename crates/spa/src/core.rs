@@ -22,7 +22,7 @@ use platter_vdev::MissingRanges;
 use crate::cache_list::Caches;
 use crate::config::{PoolConfig, VdevConfig};
 use crate::environment::Environment;
-use crate::error_scrub::ErrorScrub;
+use crate::error_scrub_state::ErrorScrub;
 use crate::free_state::{Kind, Work, Works};
 use crate::labels::LabelTarget;
 use crate::locked::Locked;
@@ -43,8 +43,6 @@ pub struct Stored {
     pub damaged: BTreeSet<(ObjectId, ObjectId)>,
     /// Scrub or resilver.
     pub scan: ScanState,
-    /// A scrub of what is known to be damaged.
-    pub error_scrub: ErrorScrub,
     /// The groups each leaf missed, as they are on disk, by leaf guid.
     pub missing: BTreeMap<u64, MissingRanges>,
     /// Hot spares.
@@ -169,7 +167,7 @@ impl Core {
             elsewhere: Mutex::default(),
             damaged: Mutex::new(stored.damaged),
             scan: Mutex::new(stored.scan),
-            error_scrub: Mutex::new(stored.error_scrub),
+            error_scrub: Mutex::default(),
             stored_missing: Mutex::new(stored.missing),
             logs: Mutex::default(),
             flush_logs: AtomicBool::new(false),

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
-use platter_api::report::ErrorScrubReport;
 use platter_dmu::Result;
 use platter_dmu::changes::SPILL_BLOCK;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
@@ -25,88 +24,16 @@ use platter_dsl::watched;
 use platter_ondisk::dsl::{ErrorScrubPhys, scan_func, scan_state};
 use platter_ondisk::{BlkPtr, ObjectId, names};
 use platter_zio::{BlockStore, Bookmark, ZioError};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::error_scrub_state::ErrorScrub;
 use crate::{scan_issue, scan_order};
 
 /// Blocks that are read at a time.
 const AT_ONCE: usize = 32;
 /// Objects that the front end cannot name begin here: totals for users, groups and projects.
 const TOTALS: u64 = u64::MAX - 2;
-
-/// An error scrub in memory.
-#[derive(Default)]
-pub struct ErrorScrub {
-    /// As on disk.
-    pub phys: ErrorScrubPhys,
-    /// Whether one is under way in this process.
-    running: bool,
-    /// Whether it is to end at the end of the slice.
-    halted: bool,
-    /// When it was paused, in seconds since the epoch.
-    pause_time: u64,
-    /// Woken when it ends.
-    done: Arc<Notify>,
-}
-
-impl ErrorScrub {
-    /// What was on disk.
-    pub fn loaded(mut phys: ErrorScrubPhys) -> Self {
-        if phys.state == scan_state::ERRORSCRUBBING {
-            // It begins anew: what was found whole is off the list.
-            (phys.cursor, phys.examined, phys.errors) = (0, 0, 0);
-        }
-        Self { phys, ..Self::default() }
-    }
-
-    /// Whether it has begun and not ended, be it paused.
-    pub fn is_under_way(&self) -> bool {
-        self.phys.func == scan_func::ERRORSCRUB && self.phys.state == scan_state::ERRORSCRUBBING
-    }
-
-    /// Whether somebody paused it.
-    pub fn is_paused(&self) -> bool {
-        self.is_under_way() && self.phys.paused_flags != 0
-    }
-
-    /// Refuses what cannot be beside it.
-    ///
-    /// # Errors
-    /// [`PoolError::Busy`] while it is under way or paused.
-    pub fn check_none(&self) -> std::result::Result<(), PoolError> {
-        match (self.is_under_way(), self.is_paused()) {
-            (_, true) => {
-                Err(PoolError::Busy("error scrub is paused; use 'zpool scrub -e' to resume error scrub".into()))
-            }
-            (true, _) => {
-                Err(PoolError::Busy("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub".into()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What `zpool status` shows.
-    pub fn report(&self) -> ErrorScrubReport {
-        let state = match self.phys.state {
-            _ if self.phys.func != scan_func::ERRORSCRUB => "none",
-            scan_state::ERRORSCRUBBING if self.is_paused() => "paused",
-            scan_state::ERRORSCRUBBING => "scanning",
-            scan_state::FINISHED => "finished",
-            scan_state::CANCELED => "canceled",
-            _ => "none",
-        };
-        ErrorScrubReport {
-            state: state.into(),
-            start_time: self.phys.start_time,
-            end_time: self.phys.end_time,
-            pause_time: self.pause_time,
-            to_examine: self.phys.to_examine,
-            examined: self.phys.examined,
-        }
-    }
-}
 
 /// Starts one, or lets a paused one go on. Where nothing is known to be damaged there is nothing to do.
 ///
@@ -150,7 +77,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     if let Err(error) = persist(core).await {
         let mut own = core.error_scrub.lock();
         own.phys = before;
-        stand_still(&mut own);
+        own.stand_still();
         return Err(error);
     }
     core.event("sysevent.fs.zfs.errorscrub_start", Vec::new());
@@ -225,11 +152,6 @@ pub async fn halt(core: &Arc<Core>) {
     }
 }
 
-fn stand_still(own: &mut ErrorScrub) {
-    own.running = false;
-    own.done.notify_waiters();
-}
-
 async fn run(core: Arc<Core>) {
     let complete = match all(&core).await {
         Ok(complete) => complete,
@@ -249,7 +171,7 @@ async fn run(core: Arc<Core>) {
     if complete {
         core.event("sysevent.fs.zfs.errorscrub_finish", Vec::new());
     }
-    stand_still(&mut core.error_scrub.lock());
+    core.error_scrub.lock().stand_still();
 }
 
 /// Looks at all objects of the list; `false` when halted.

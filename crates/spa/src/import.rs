@@ -620,20 +620,10 @@ pub async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: open_vdevs::leaf_devices(&vdevs), ..devices };
-    let stored = Stored {
-        pool_properties,
-        uberblock,
-        damaged,
-        scan,
-        error_scrub,
-        missing,
-        spares,
-        caches,
-        vdev_properties,
-        works,
-        rebuilds,
-    };
+    let stored =
+        Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, vdev_properties, works, rebuilds };
     let core = Core::new(environment, dsl, config, devices, stored);
+    *core.error_scrub.lock() = error_scrub;
     vdev_properties::apply(&core);
     allocating::apply(&core);
     pool_events::listen_to_data_sets(&core);

@@ -58,6 +58,7 @@ mod dtl;
 mod environment;
 mod error_log;
 mod error_scrub;
+mod error_scrub_state;
 mod event_log;
 pub mod events;
 mod exchange;

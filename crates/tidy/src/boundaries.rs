@@ -53,7 +53,11 @@ const ROOMS: [Room; 26] = [
     only("vfs", &["buffer", "ondisk", "zio", "zpl", "zvol"], &["fuse", "kernel", "node", "errno", "pool", "vdev"]),
     only("fuse", &["ondisk", "transport", "vfs"], &["pool", "pools", "vdev", "zpl"]),
     only("archive", &["fuse", "nvlist", "ondisk", "stream", "transport"], &["pool", "pools", "vdev", "dataset"]),
-    only("bench", &["buffer", "checksum", "compress", "fuse", "ondisk", "parity", "transport"], &["txg", "objset"]),
+    only(
+        "bench",
+        &["buffer", "checksum", "compress", "fuse", "model", "ondisk", "parity", "transport"],
+        &["txg", "objset"],
+    ),
 ];
 
 /// The command line asks the daemon. (`device` knows no ZFS: it sets the project of a file where one is; a resume token

@@ -67,7 +67,8 @@ impl State {
         }
     }
 
-    /// One of a class has ended, after so long: the next that travel in its place, none when none waits or when it makes way.
+    /// One of a class has ended, after so long: the next that travel in its place; none when none waits, or when it
+    /// makes way.
     fn next_in_place(&mut self, class: Priority, took: Duration) -> Vec<Pending> {
         let (rules, now) = (class.rules(), Instant::now());
         if rules.stance == Stance::Awaited {

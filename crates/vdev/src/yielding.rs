@@ -1,8 +1,8 @@
 //! When work in the background (scrubs, resilvers) makes way for work that somebody waits for (`vdev_queue_class_max`
 //! with `zfs_vdev_nia_credit` and `zfs_vdev_nia_delay`, `module/zfs/vdev_queue.c`).
 //!
-//! A disk that turns serves what lies near its head first: a few sequential transfers in its queue, each followed by the
-//! next, make a random read wait for as long as they come. So while others work with a device, one transfer of the
+//! A disk that turns serves what lies near its head first: a few sequential transfers in its queue, each followed by
+//! the next, make a random read wait for as long as they come. So while others work with a device, one transfer of the
 //! background goes to it after so many of theirs, and it has the device to itself when they have let go of it for a
 //! moment.
 //!
@@ -85,6 +85,7 @@ impl Yielding {
 
     /// One of the background goes.
     pub(crate) fn background_begins(&mut self, now: Instant) {
+        assert!(self.limit(now, 1) > 0, "it makes way while others are owed their turn");
         self.owed = if self.is_calm(now) { 0 } else { OWED };
     }
 }

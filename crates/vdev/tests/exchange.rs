@@ -17,7 +17,7 @@ use platter_vdev::Priority;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{
     Arrangement, Condition, Copied, Copies, DeviceOpener, Extent, FIRST_GROUP, Layout, Leaf, MissingRanges, OpenError,
-    TopVdev, VdevAux, VdevError, VdevKind, VdevSpec, VdevState,
+    ScrubOutcome, TopVdev, VdevAux, VdevError, VdevKind, VdevSpec, VdevState,
 };
 
 const ASHIFT: u8 = 9;
@@ -124,6 +124,14 @@ impl Bench {
 
     fn set_gates(&self, is_open: bool) {
         self.gates.iter().for_each(|gate| gate.is_open.set(is_open));
+    }
+
+    /// A scrub gave them what they lack: all of a block that was written before they came.
+    #[track_caller]
+    fn assert_mended(&self, joining: &[usize], (block, birth): (u64, u64), outcome: &ScrubOutcome, case: &str) {
+        let is_missing = joining.iter().any(|&joined| self.leaves[joined].is_missing(Txg(birth)));
+        assert!(is_missing || block >= 2, "{case}: it came later than the block");
+        assert_eq!(outcome.repaired_bytes > 0, is_missing, "{case}: {outcome:?}");
     }
 
     /// What a device holds of a block as one of `width` children of a vdev with this layout.
@@ -254,15 +262,12 @@ async fn leaves_come_and_go_while_blocks_are_read_and_written() {
             }
             assert_ne!(held(number, 1), held(sibling, 1), "{case}: the write under way goes by the old one");
             for (block, birth) in [(0, 5), (1, 6), (2, 7), (3, 8)] {
-                let is_missing = joining.iter().any(|&joined| bench.leaves[joined].is_missing(Txg(birth)));
-                assert!(is_missing || block >= 2, "{case}: it came later than the block");
                 let outcome = scrub(&top, at(block), &blocks[block as usize], birth).await;
-                assert_eq!(outcome.repaired_bytes > 0, is_missing, "{case}: {outcome:?}");
+                bench.assert_mended(&joining, (block, birth), &outcome, &case);
                 assert_eq!(held(number, block), held(sibling, block), "{case}: {number} has block {block}");
             }
             assert_eq!(bench.leaves[number].stats().snapshot().checksum_errors, 0, "{case}: nobody is blamed");
         }
-        joining.iter().for_each(|&number| bench.leaves[number].set_missing(Default::default()));
         nothing_is_to_be_mended(&top, &blocks, at, &case).await;
     }
 }
@@ -275,6 +280,7 @@ fn only_in(own: &[&[usize]], other: &[&[usize]]) -> Vec<usize> {
 
 /// A scrub of these blocks, born in groups 5 and later, finds all of them good.
 async fn nothing_is_to_be_mended(top: &Arc<TopVdev>, blocks: &[Buf], at: impl Fn(u64) -> u64, case: &str) {
+    top.leaves().iter().for_each(|leaf| leaf.set_missing(Default::default()));
     for block in 0..blocks.len() as u64 {
         let outcome = scrub(top, at(block), &blocks[block as usize], 5 + block).await;
         assert_eq!((outcome.bad_children, outcome.repaired_bytes), (vec![], 0), "{case}");

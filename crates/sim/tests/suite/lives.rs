@@ -38,8 +38,8 @@ fn a_seed_has_one_history() {
     assert_ne!(short(8, Vec::new()).history, first.history);
 }
 
-/// What a life destroys in its end counts as bit rot, and used to happen in lives without bit rot too. Writes are torn by
-/// power cuts as well: in this life none are.
+/// What a life destroys in its end counts as bit rot, and used to happen in lives without bit rot too. Writes are torn
+/// by power cuts as well: in this life none are.
 #[test]
 fn what_is_left_out_does_not_happen() {
     let whole = short(12, Vec::new());
