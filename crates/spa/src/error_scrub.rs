@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error_scrub_state::ErrorScrub;
+use crate::scan_walk::LOG_LEVEL;
 use crate::{scan_issue, scan_order};
 
 /// Blocks that are read at a time.
@@ -55,7 +56,8 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         let mut own = core.error_scrub.lock();
         let before = own.phys.clone();
         let known = core.damaged.lock().len() as u64;
-        if own.is_paused() {
+        if own.is_under_way() && !own.running {
+            // Paused, or left in the middle by a failure. Of one that is just being paused a walk still runs.
             own.phys.paused_flags = 0;
             own.pause_time = 0;
         } else {
@@ -85,7 +87,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     Ok(())
 }
 
-/// Goes on with what was under way when the pool was last open.
+/// Goes on with what was under way when the pool was last open, or when it stopped.
 pub fn resume(core: &Arc<Core>) {
     if core.dsl.read_only {
         return;
@@ -254,17 +256,14 @@ impl Look<'_> {
 
     /// Whether a block of this object leads to the one that is looked at.
     fn leads_there(&self, bookmark: Bookmark) -> bool {
-        bookmark.object == ObjectId(0) && bookmark.level > ZIL_LEVEL
+        bookmark.object == ObjectId(0) && bookmark.level > LOG_LEVEL
     }
 }
-
-/// Of the blocks of an intent log ([`Bookmark::level`]).
-const ZIL_LEVEL: i8 = -2;
 
 impl Visitor for Look<'_> {
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
-            if bookmark.object == self.object && bookmark.level > ZIL_LEVEL {
+            if bookmark.object == self.object && bookmark.level > LOG_LEVEL {
                 let is_full = {
                     let mut seen = self.seen.lock();
                     seen.waiting.push((bookmark, *bp));

@@ -144,7 +144,6 @@ impl Pool {
             }
             rebuild::resume(&pool.core);
             free_commands::resume(&pool.core);
-            error_scrub::resume(&pool.core);
             autotrim::follow(&pool.core);
             expansion::expand_all(&pool.core).await;
         }

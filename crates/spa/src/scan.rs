@@ -110,8 +110,9 @@ fn wants_resilver(core: &Core) -> bool {
 }
 
 /// Starts a resilver when a device that is there missed something, else goes on with what was running when the pool was
-/// last open.
+/// last open; and with a scrub of known errors.
 pub fn resume(core: &Arc<Core>) {
+    error_scrub::resume(core);
     if core.dsl.read_only || core.rebuilds.is_active() {
         return;
     }

@@ -31,7 +31,7 @@ use crate::scan_place::ScanPlace;
 use crate::scan_store::{self, Lost};
 
 /// Of the blocks of an intent log ([`Bookmark::level`]).
-const LOG_LEVEL: i8 = -2;
+pub const LOG_LEVEL: i8 = -2;
 /// The place of the walk is written at least this often, where rounds are not longer.
 const CHECKPOINT: Duration = Duration::from_secs(15);
 /// Bytes that the first round gathers. Each passes over the vdevs once, so the next one gathers up to so many times as
