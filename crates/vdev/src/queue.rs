@@ -141,8 +141,17 @@ impl Drop for ActivePlace<'_> {
 }
 
 impl Queue {
+    /// The queue of a device that was opened.
+    ///
+    /// # Panics
+    /// When the runtime has no timers: what makes way for others waits for one.
     pub fn new(device: Arc<dyn BlockDevice>, histograms: Arc<Histograms>) -> Self {
-        Self { device, state: Mutex::default(), runtime: Handle::try_current().ok(), histograms }
+        let runtime = Handle::try_current().ok();
+        if runtime.is_some() {
+            // Otherwise only the first wait would tell, in a task of its own, and the background would stand for ever.
+            drop(tokio::time::sleep(Duration::ZERO));
+        }
+        Self { device, state: Mutex::default(), runtime, histograms }
     }
 
     pub fn device(&self) -> &Arc<dyn BlockDevice> {

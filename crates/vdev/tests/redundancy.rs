@@ -458,7 +458,7 @@ proptest! {
     ) {
         prop_assume!(width > usize::from(parity));
         let ashift = if twelve { 12 } else { 9 };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("runtime");
         runtime.block_on(async {
             let mut random = Random(seed);
             let rig = Rig::new(VdevKind::Raidz { parity }, width, ashift).await;
