@@ -1,6 +1,7 @@
 //! Every integration test that runs beside others, as one program: it is linked once, and the machine stays busy until
 //! the last test ends. What needs the machine to itself, or hours, is a program of its own beside this folder.
 
+mod absent_owner;
 mod attributes;
 mod bad_input;
 mod bookmarks;
@@ -61,7 +62,6 @@ mod streams;
 mod surroundings;
 mod trim;
 mod txgs;
-mod unattended;
 mod users;
 mod vdev_properties;
 mod volumes;
