@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use platter_ondisk::features::Feature;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [Feature; 28] = [
+pub const CREATED: [Feature; 29] = [
     Feature::AsyncDestroy,
     Feature::EmptyBpobj,
     Feature::Lz4Compress,
@@ -34,15 +34,15 @@ pub const CREATED: [Feature; 28] = [
     Feature::Livelist,
     Feature::DeviceRebuild,
     Feature::Zilsaxattr,
+    Feature::HeadErrlog,
 ];
 
 /// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it
 /// is.
-const WRITABLE_TOO: [Feature; 6] = [
+const WRITABLE_TOO: [Feature; 5] = [
     Feature::ResilverDefer,
     Feature::AvzV2,
     Feature::MultiVdevCrashDump,
-    Feature::HeadErrlog,
     Feature::AllocationClasses,
     Feature::Longname,
 ];

@@ -41,6 +41,11 @@ impl SimDevices {
         self.disks.lock().remove(&Self::path(number));
     }
 
+    /// Makes all disks disappear for whoever opens one next.
+    pub fn clear(&self) {
+        self.disks.lock().clear();
+    }
+
     /// Whether a disk is there.
     pub fn is_there(&self, number: usize) -> bool {
         self.disks.lock().contains_key(&Self::path(number))

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use platter_device::{BlockDevice, Cutoff, DeviceSource};
@@ -18,10 +18,12 @@ use platter_dsl::stored_property::StoredProperty;
 use platter_ondisk::rebuild::RebuildPhys;
 use platter_ondisk::{ObjectId, Uberblock};
 use platter_vdev::MissingRanges;
+use platter_zio::Phase;
 
 use crate::cache_list::Caches;
 use crate::config::{PoolConfig, VdevConfig};
 use crate::environment::Environment;
+use crate::error_log::NewDamage;
 use crate::error_scrub_state::ErrorScrub;
 use crate::free_state::{Kind, Work, Works};
 use crate::labels::LabelTarget;
@@ -100,6 +102,8 @@ pub struct Core {
     pub elsewhere: Mutex<BTreeSet<u64>>,
     /// Objects with lost blocks: (data set object, object).
     pub damaged: Mutex<BTreeSet<(ObjectId, ObjectId)>>,
+    /// What of it is not on disk.
+    pub new_damage: NewDamage,
     /// Scrub or resilver.
     pub scan: Mutex<ScanState>,
     /// A scrub of what is known to be damaged.
@@ -144,6 +148,13 @@ pub struct Core {
 }
 
 impl Core {
+    /// Whether the pool is being left or was given up: nothing that it would do by itself is done any more.
+    pub fn is_over(&self) -> bool {
+        matches!(self.dsl.store.suspension().phase(), Phase::Stopped(_))
+            || self.dsl.gate.suspended().is_some()
+            || self.stopping.load(Ordering::Acquire)
+    }
+
     /// A pool that was just made or opened, before anything works for it.
     pub fn new(
         environment: Environment,
@@ -166,6 +177,7 @@ impl Core {
             silent: Mutex::default(),
             elsewhere: Mutex::default(),
             damaged: Mutex::new(stored.damaged),
+            new_damage: NewDamage::default(),
             scan: Mutex::new(stored.scan),
             error_scrub: Mutex::default(),
             stored_missing: Mutex::new(stored.missing),

@@ -1,42 +1,95 @@
 //! The list of objects with lost blocks, in the MOS (`module/zfs/spa_errlog.c`): a ZAP whose names are bookmarks.
 
-use platter_ondisk::features::Feature;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Objset, Result, Tx};
+use platter_dsl::mos;
+use platter_ondisk::features::Feature;
 use platter_ondisk::{ObjectId, ObjectType};
+use tokio::sync::Notify;
 
 use crate::core::Core;
-use platter_dsl::mos;
+use crate::error_heads::{self, LostBlock};
 
-/// With this feature the log has another shape, which this version leaves alone.
-const HEAD_ERRLOG: Feature = Feature::HeadErrlog;
 /// More entries are not loaded: the message is the same.
 const ENTRIES_MAX: usize = 100_000;
+
+/// For so long damage that readers come across gathers before it is written: one that reads a whole damaged file comes
+/// across much. (OpenZFS writes it with each group.)
+const GATHER: Duration = Duration::from_secs(5);
+/// After so long whoever waits for new damage looks whether the pool is there still.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Damage that is not on disk yet.
+#[derive(Debug, Default)]
+pub struct NewDamage {
+    is_there: AtomicBool,
+    noted: Arc<Notify>,
+}
+
+/// Notes that a block of an object is lost.
+pub fn note(core: &Core, (objset, object): (ObjectId, ObjectId)) {
+    if core.damaged.lock().insert((objset, object)) {
+        core.new_damage.is_there.store(true, Ordering::Release);
+        core.new_damage.noted.notify_one();
+    }
+}
+
+/// Writes what readers came across, until the pool is closed.
+pub async fn watch(weak: Weak<Core>) {
+    let Some(noted) = weak.upgrade().map(|core| core.new_damage.noted.clone()) else { return };
+    loop {
+        let is_new = tokio::time::timeout(LOOK, noted.notified()).await.is_ok();
+        if is_new {
+            tokio::time::sleep(GATHER).await;
+        }
+        match weak.upgrade() {
+            Some(core) if !core.is_over() => write_new(&core).await,
+            _ => return,
+        }
+    }
+}
+
+/// Writes what readers came across since the list was last written.
+pub async fn write_new(core: &Arc<Core>) {
+    if !core.new_damage.is_there.load(Ordering::Acquire) || core.dsl.store.suspension().is_suspended() {
+        return;
+    }
+    if let Err(error) = core.task(async |core, tx| Ok(write(&core, &tx).await?)).await {
+        tracing::warn!(pool = core.name(), %error, "the list of errors could not be written");
+    }
+}
 
 /// Replaces the log of the last scrub with the known errors, and drops the log of errors since.
 ///
 /// # Errors
 /// Out of space, device errors.
 pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    if core.dsl.features.is_active(HEAD_ERRLOG) {
-        return Ok(());
-    }
     for name in [mos::ERRLOG_LAST, mos::ERRLOG_SCRUB] {
         if let Some(object) = core.dsl.directory.get_u64(name.as_bytes()).await?.filter(|&o| o != 0) {
+            // Of either shape: the feature may have come since.
+            error_heads::free_lists(core, tx, ObjectId(object)).await?;
             core.dsl.mos.free_object(tx, ObjectId(object)).await?;
             core.dsl.directory.put_u64(tx, name.as_bytes(), 0).await?;
         }
     }
+    core.new_damage.is_there.store(false, Ordering::Release);
     let damaged = core.damaged.lock().clone();
     if damaged.is_empty() {
         return Ok(());
     }
     let object = mos::create_zap(&core.dsl.mos, tx, ObjectType::ERROR_LOG, core.random()).await?;
     let zap = Zap::open(&core.dsl.mos, object).await?;
-    for (objset, object) in damaged.iter().take(ENTRIES_MAX) {
+    let listed = damaged.iter().copied().take(ENTRIES_MAX);
+    if core.dsl.features.is_active(Feature::HeadErrlog) {
+        error_heads::write(core, tx, &zap, listed).await?;
+        return core.dsl.directory.put_u64(tx, mos::ERRLOG_LAST.as_bytes(), object.0).await;
+    }
+    for (objset, object) in listed {
         let name = format!("{:x}:{:x}:0:0", objset.0, object.0);
         let empty = ZapValue { integer_size: 1, integers: vec![0] };
         zap.put(tx, name.as_bytes(), &empty).await?;
@@ -44,21 +97,41 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     core.dsl.directory.put_u64(tx, mos::ERRLOG_LAST.as_bytes(), object.0).await
 }
 
-/// Loads both logs.
-///
-/// # Errors
-/// Unreadable blocks. Entries that make no sense are skipped.
-pub async fn load(os: &Arc<Objset>, directory: &Zap) -> Result<BTreeSet<(ObjectId, ObjectId)>> {
-    let mut damaged = BTreeSet::new();
+/// What a pool's logs list.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// Objects, each with its data set.
+    pub damaged: BTreeSet<(ObjectId, ObjectId)>,
+    /// Blocks of which is to be found out yet [who has them](crate::error_holders::note).
+    pub blocks: Vec<LostBlock>,
+}
+
+/// Loads both logs, `by_heads` with feature `head_errlog`. One that cannot be read is passed over: the pool is needed
+/// more than its list.
+pub async fn load(os: &Arc<Objset>, directory: &Zap, by_heads: bool) -> Listed {
+    let mut listed = Listed::default();
     for name in [mos::ERRLOG_LAST, mos::ERRLOG_SCRUB] {
-        let Some(object) = directory.get_u64(name.as_bytes()).await?.filter(|&o| o != 0) else { continue };
-        for entry in Zap::open(os, ObjectId(object)).await?.entries(0, ENTRIES_MAX).await? {
+        if let Err(error) = load_one(os, directory, name, by_heads, &mut listed).await {
+            tracing::warn!(%error, "the list of errors {name} cannot be read");
+        }
+    }
+    listed
+}
+
+async fn load_one(os: &Arc<Objset>, directory: &Zap, name: &str, by_heads: bool, listed: &mut Listed) -> Result<()> {
+    if let Some(object) = directory.get_u64(name.as_bytes()).await?.filter(|&object| object != 0) {
+        let log = Zap::open(os, ObjectId(object)).await?;
+        if by_heads {
+            listed.blocks.extend(error_heads::read(os, &log, ENTRIES_MAX).await?);
+            return Ok(());
+        }
+        for entry in log.entries(0, ENTRIES_MAX).await? {
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             let mut numbers = name.split(':').map(|part| u64::from_str_radix(part, 16));
             if let (Some(Ok(objset)), Some(Ok(object))) = (numbers.next(), numbers.next()) {
-                damaged.insert((ObjectId(objset), ObjectId(object)));
+                listed.damaged.insert((ObjectId(objset), ObjectId(object)));
             }
         }
     }
-    Ok(damaged)
+    Ok(())
 }

@@ -44,8 +44,8 @@ use crate::scan_store;
 use crate::space_maps::Words;
 use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
 use crate::{
-    allocating, caches, config_object, dtl, error_log, error_scrub, free_work, multihost, pool_properties, salt,
-    space_maps, spares, split_pairs, vdev_properties, vdev_zaps,
+    allocating, caches, config_object, dtl, error_holders, error_log, error_scrub, free_work, multihost,
+    pool_properties, salt, space_maps, spares, split_pairs, vdev_properties, vdev_zaps,
 };
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
@@ -592,7 +592,7 @@ pub async fn finish(
         claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1), is_log_lost).await?;
     }
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
-    let damaged = error_log::load(&os, &directory).await?;
+    let listed = error_log::load(&os, &directory, features.is_active(Feature::HeadErrlog)).await;
     let scan = scan_store::load(&directory).await?;
     let error_scrub = error_scrub::load(&directory).await?;
     let name = &config.name;
@@ -620,9 +620,20 @@ pub async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: open_vdevs::leaf_devices(&vdevs), ..devices };
-    let stored =
-        Stored { pool_properties, uberblock, damaged, scan, missing, spares, caches, vdev_properties, works, rebuilds };
+    let stored = Stored {
+        pool_properties,
+        uberblock,
+        damaged: listed.damaged,
+        scan,
+        missing,
+        spares,
+        caches,
+        vdev_properties,
+        works,
+        rebuilds,
+    };
     let core = Core::new(environment, dsl, config, devices, stored);
+    error_holders::note(&core, listed.blocks).await;
     *core.error_scrub.lock() = error_scrub;
     vdev_properties::apply(&core);
     allocating::apply(&core);

@@ -19,7 +19,7 @@ use platter_zio::Phase;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::pool::Pool;
-use crate::{cache_devices, error_scrub, free_commands, rebuild, scan, spares};
+use crate::{cache_devices, error_log, error_scrub, free_commands, rebuild, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -133,6 +133,9 @@ impl Pool {
             scan::halt(&self.core).await;
             error_scrub::halt(&self.core).await;
             free_commands::halt(&self.core).await;
+            if !self.core.dsl.read_only {
+                error_log::write_new(&self.core).await;
+            }
             Ok(())
         };
         let halted = self.core.dsl.unless_suspended(halted).await;

@@ -56,6 +56,10 @@ mod ddt;
 mod discover;
 mod dtl;
 mod environment;
+mod error_heads;
+#[cfg(test)]
+mod error_heads_tests;
+mod error_holders;
 mod error_log;
 mod error_scrub;
 mod error_scrub_state;

@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 use crate::core::Core;
 use crate::discover::{Metadata, Scan};
 use crate::environment::Environment;
-use crate::error_scrub;
 use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
@@ -21,6 +20,7 @@ use crate::{
     autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_search, member_check,
     multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_properties, verdicts,
 };
+use crate::{error_log, error_scrub};
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
 use platter_api::report::Properties;
@@ -44,7 +44,7 @@ impl Pool {
         core.dsl.store.set_damage_listener(Box::new(move |bookmark, _bp| {
             // What somebody else has changed since the import is no damage of the pool's.
             if let Some(core) = weak.upgrade().filter(|core| !core.is_borrowed.load(Ordering::Acquire)) {
-                core.damaged.lock().insert((bookmark.objset, bookmark.object));
+                error_log::note(&core, (bookmark.objset, bookmark.object));
             }
         }));
         if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {
@@ -60,6 +60,7 @@ impl Pool {
         if !core.dsl.read_only {
             watched::spawn(&core.dsl, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
             watched::spawn(&core.dsl, "the watch over devices", takeover::watch(Arc::downgrade(&core)));
+            watched::spawn(&core.dsl, "the list of errors", error_log::watch(Arc::downgrade(&core)));
         }
         let sync_loop =
             (!core.dsl.read_only).then(|| watched::spawn(&core.dsl, "the sync loop", sync::run(core.clone())));
@@ -481,7 +482,7 @@ impl Pool {
         if device.is_none() {
             self.core.damaged.lock().clear();
             if !self.core.dsl.read_only {
-                self.core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+                self.core.task(async |core, tx| Ok(error_log::write(&core, &tx).await?)).await?;
             }
         }
         Ok(())

@@ -93,7 +93,8 @@ async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
     let devices = &*core.environment.devices;
     let opened = spare_label::open(devices, (&path, whole_disk), OpenOptions::exclusive(), (pool, spare.guid));
     let (device, found) = identity::in_time(&path, opened).await?;
-    if found == Found::Left && core.spares.is_listed(spare.guid) && !is_in_use(core, spare.guid) {
+    // The open may have taken long. When the pool was given up meanwhile, its successor may have the spare in use.
+    if found == Found::Left && core.spares.is_listed(spare.guid) && !is_in_use(core, spare.guid) && !core.is_over() {
         spare_label::write(&*device, core.dsl.version().0, spare.guid).await?;
     }
     Ok(())

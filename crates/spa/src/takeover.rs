@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use platter_dsl::stored_property::StoredProperty;
 use platter_vdev::{AllocationClass, VdevState};
-use platter_zio::Phase;
 use tokio::time::Instant;
 
 use crate::autoreplace;
@@ -74,7 +73,7 @@ pub async fn watch(weak: Weak<Core>) {
     let mut seen = false;
     loop {
         let Some(core) = weak.upgrade() else { return };
-        if is_over(&core) {
+        if core.is_over() {
             return;
         }
         let changed = core.spares.changed.clone();
@@ -101,12 +100,6 @@ pub async fn watch(weak: Weak<Core>) {
             () = notified => known.away.values_mut().for_each(|away| away.tried = None),
         }
     }
-}
-
-fn is_over(core: &Core) -> bool {
-    matches!(core.dsl.store.suspension().phase(), Phase::Stopped(_))
-        || core.dsl.gate.suspended().is_some()
-        || core.stopping.load(std::sync::atomic::Ordering::Acquire)
 }
 
 /// Looks for devices that are gone or back, and does what can be done about them.

@@ -15,7 +15,7 @@ use platter_ondisk::dsl::DslDirPhys;
 use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::core::Core;
-use crate::salt;
+use crate::{error_log, salt};
 use platter_api::request::Changed;
 use platter_dsl::dataset::Dataset;
 use platter_dsl::deadlist::BPOBJ_BLOCK;
@@ -70,6 +70,7 @@ pub async fn follow_features(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<(
     salt::create_if_missing(&core.dsl.directory, &core.dsl.store, tx, &core.environment).await?;
     core.dsl.mos.set_properties(platter_dsl::mos_properties::mos_properties(core.dsl.version(), &core.dsl.features));
     core.dsl.mos.set_hole_birth(core.dsl.features.is_active(Feature::HoleBirth));
+    error_log::write(core, tx).await?;
     core.dsl.dirty_config();
     platter_dsl::effects::follow(&core.dsl);
     platter_dsl::effects::follow_writing(&core.dsl);

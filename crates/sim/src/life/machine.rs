@@ -333,6 +333,9 @@ impl Machine {
             // The engine that was running is to notice that it is dead, as a machine without power would be.
             pool.stop("the power failed");
         }
+        // Also one that was still importing: it finds none of the disks any more.
+        self.devices.clear();
+        self.devices = Arc::new(SimDevices::default());
         self.clock.sleep(Duration::from_secs(30)).await;
         self.supply.fails_after(u64::MAX);
         for number in 0..self.disks.len() {
