@@ -5,7 +5,9 @@
 //! and all of an object's blocks are looked at, in pools without that feature as well.
 //!
 //! Invariants:
-//! - an object leaves the list only when everything of it was read and verified just now, or when it is gone;
+//! - an object leaves the list only when everything that its data set, those that it descends from and those that
+//!   descend from it have of it was read and verified just now. Of a data set that is gone nobody knows who these are:
+//!   it stays on the list until the end of a whole scrub;
 //! - while it is under way or paused no scrub begins, nor does it beside a scan;
 //! - its state is on disk when it begins, pauses and ends: one that was under way begins anew after an import.
 
@@ -28,8 +30,9 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error_scrub_state::ErrorScrub;
+use crate::object_path::ObjectPath;
 use crate::scan_walk::LOG_LEVEL;
-use crate::{scan_issue, scan_order};
+use crate::{family, scan_issue, scan_order};
 
 /// Blocks that are read at a time.
 const AT_ONCE: usize = 32;
@@ -46,6 +49,8 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     if core.rebuilds.is_active() {
         return Err(PoolError::Busy("currently resilvering".into()));
     }
+    // Everybody sees its end before that is written down; only then can the next one begin.
+    wait_while(core, |own| own.running && !own.is_under_way()).await;
     let before = {
         let scan = core.scan.lock();
         scan.check_none()?;
@@ -143,11 +148,15 @@ pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 /// Ends the walk of this process, if any, without changing what the pool remembers.
 pub async fn halt(core: &Arc<Core>) {
     core.error_scrub.lock().halted = true;
+    wait_while(core, |own| own.running).await;
+}
+
+async fn wait_while(core: &Arc<Core>, condition: impl Fn(&ErrorScrub) -> bool) {
     loop {
         let done = core.error_scrub.lock().done.clone();
         let mut woken = std::pin::pin!(done.notified());
         woken.as_mut().enable();
-        if !core.error_scrub.lock().running {
+        if !condition(&core.error_scrub.lock()) {
             return;
         }
         woken.await;
@@ -183,16 +192,33 @@ async fn all(core: &Arc<Core>) -> Result<bool> {
         let from = last.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let next = core.damaged.lock().range((from, std::ops::Bound::Unbounded)).next().copied();
         let Some((objset, object)) = next else { return Ok(true) };
-        let Some(is_whole) = verify(core, objset, object).await? else { return Ok(false) };
-        if is_whole {
-            core.damaged.lock().remove(&(objset, object));
-        }
+        let Some(is_whole) = judge(core, objset, object).await? else { return Ok(false) };
         let mut own = core.error_scrub.lock();
         own.phys.examined += 1;
         own.phys.to_examine = own.phys.to_examine.saturating_sub(1);
         own.phys.errors += u64::from(!is_whole);
         last = Some((objset, object));
     }
+}
+
+/// Whether an object leaves the list: nobody has anything of it that is lost. Others that have are on the list then.
+/// `None` when halted.
+async fn judge(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<Option<bool>> {
+    match verify(core, objset, object).await? {
+        Some(true) => {}
+        other => return Ok(other),
+    }
+    // What is lost there no more (it was freed, or written over) snapshots and clones may have still.
+    let Some(relatives) = family::relatives(core, objset).await? else { return Ok(Some(false)) };
+    for relative in relatives {
+        match verify(core, relative, object).await? {
+            Some(true) => {}
+            Some(false) => drop(core.damaged.lock().insert((relative, object))),
+            None => return Ok(None),
+        }
+    }
+    core.damaged.lock().remove(&(objset, object));
+    Ok(Some(true))
 }
 
 /// Whether all of an object can be had; `None` when halted.
@@ -215,6 +241,7 @@ async fn verify(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<
             lost: &lost,
             end: Instant::now() + core.environment.scan_slice,
             seen: Mutex::default(),
+            path: ObjectPath::to(object),
         };
         let end = visit(&store, objset, &root, from, &look).await?;
         look.verify().await;
@@ -232,6 +259,8 @@ async fn verify(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<
 struct Seen {
     waiting: Vec<(Bookmark, BlkPtr)>,
     last: Option<Bookmark>,
+    /// The last block that leads to the object.
+    leading: Option<Bookmark>,
     /// Whether what comes now is behind the object.
     is_past: bool,
 }
@@ -243,6 +272,7 @@ struct Look<'a> {
     lost: &'a AtomicBool,
     end: Instant,
     seen: Mutex<Seen>,
+    path: ObjectPath,
 }
 
 impl Look<'_> {
@@ -254,9 +284,10 @@ impl Look<'_> {
         self.lost.fetch_or(is_lost, Ordering::AcqRel);
     }
 
-    /// Whether a block of this object leads to the one that is looked at.
-    fn leads_there(&self, bookmark: Bookmark) -> bool {
-        bookmark.object == ObjectId(0) && bookmark.level > LOG_LEVEL
+    /// Whether a block whose parts cannot be reached has, or leads to, something of the object.
+    fn is_part(&self, bookmark: Bookmark) -> bool {
+        let led = self.seen.lock().leading == Some(bookmark);
+        led || bookmark.object == self.object
     }
 }
 
@@ -275,7 +306,9 @@ impl Visitor for Look<'_> {
             } else if bookmark.object > self.object && bookmark.object.0 < TOTALS && self.object.0 != 0 {
                 self.seen.lock().is_past = true;
                 return Visit::Stop;
-            } else if !self.leads_there(bookmark) {
+            } else if self.path.comes(bookmark) {
+                self.seen.lock().leading = Some(bookmark);
+            } else {
                 return Visit::Skip;
             }
             self.seen.lock().last = Some(bookmark);
@@ -293,7 +326,7 @@ impl Visitor for Look<'_> {
                 return Visit::Stop;
             }
             // What is below it cannot be reached.
-            if bookmark.object == self.object || self.leads_there(bookmark) {
+            if self.is_part(bookmark) {
                 self.lost.store(true, Ordering::Release);
             }
             Visit::Continue

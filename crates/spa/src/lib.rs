@@ -67,6 +67,7 @@ mod event_log;
 pub mod events;
 mod exchange;
 mod expansion;
+mod family;
 mod free_commands;
 mod free_state;
 mod free_walk;
@@ -94,6 +95,7 @@ mod multihost;
 #[cfg(test)]
 mod nested_vdevs;
 mod new_devices;
+mod object_path;
 mod open_vdevs;
 mod path_look;
 mod place;

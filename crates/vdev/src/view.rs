@@ -9,6 +9,7 @@ use platter_hooks::Cpu;
 use platter_ondisk::Txg;
 
 use crate::child::Child;
+use crate::error::VdevError;
 use crate::geometry::Layout;
 use crate::leaf::Leaf;
 use crate::outcome::Rewritten;
@@ -91,6 +92,8 @@ impl<'a> View<'a> {
                 leaf.stats().note_repair(accounted, by_scrub);
                 Rewritten { done: accounted, failed: 0 }
             }
+            // What a device that is not there should hold it has missed, and gets when it is back.
+            Err(VdevError::Unavailable { .. }) => Rewritten::default(),
             Err(_) => Rewritten { done: 0, failed: accounted },
         }
     }

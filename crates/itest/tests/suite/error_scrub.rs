@@ -103,3 +103,126 @@ fn what_cannot_be_is_refused_in_openzfs_words() {
     lab.zpool("scrub -e tank").refused().says("read-only");
     lab.export("tank");
 }
+
+/// A pool on one device, with one damaged file `f` that a snapshot may have, too; whole scrubs have listed it.
+fn damaged(lab: &Lab, snapshot_before: bool) -> std::path::PathBuf {
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    let bytes = data::random(7, SIZE);
+    fs::write(mount.join("f"), &bytes).expect("a file");
+    lab.zpool("sync tank").ok();
+    if snapshot_before {
+        lab.zfs("snapshot tank@s").ok();
+    }
+    lab.export("tank");
+    let disk = lab.disk(0);
+    let place = place_of(&disk, &bytes[1 << 20..]);
+    let device = File::options().write(true).open(&disk).expect("a device file");
+    device.write_all_at(&[0x5a; 4096], place).expect("damage");
+    lab.import("", "tank");
+    lab.zpool("scrub -w tank").ok();
+    lab.zpool("status tank").ok().says_not("No known data errors");
+    mount
+}
+
+#[test]
+fn what_is_gone_in_one_place_stays_listed_while_others_have_it() {
+    // It left the list with the snapshot that it was found in, and the head could still not be read.
+    let Some(lab) = Lab::open() else { return };
+    let mount = damaged(&lab, true);
+    lab.zfs("destroy tank@s").ok();
+    lab.zpool("sync tank").ok();
+    lab.zpool("scrub -e -w tank").ok();
+    lab.zpool("status tank").ok().says_not("No known data errors");
+    assert!(fs::read(mount.join("f")).is_err());
+    lab.zpool("scrub -w tank").ok();
+    lab.zpool("status -v tank").ok().says(&format!("{}/f\n", mount.display()));
+    lab.export("tank");
+}
+
+#[test]
+fn a_file_that_is_removed_stays_listed_where_snapshots_and_clones_have_it() {
+    let Some(lab) = Lab::open() else { return };
+    let mount = damaged(&lab, false);
+    lab.zfs("snapshot tank@s").ok();
+    lab.zfs("clone tank@s tank/c").ok();
+    fs::remove_file(mount.join("f")).expect("removed");
+    lab.zpool("sync tank").ok();
+    lab.zpool("scrub -e -w tank").ok();
+    let status = lab.zpool("status -v tank").ok().says("tank@s:/f\n");
+    status.says(&format!("{}/c/f\n", mount.display())).says_not(&format!("{}/f\n", mount.display()));
+    lab.zfs("destroy -r tank/c").ok();
+    lab.zfs("destroy tank@s").ok();
+    lab.zpool("scrub -w tank").ok();
+    lab.zpool("status tank").ok().says("No known data errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn there_is_one_at_a_time() {
+    // One that was started when the end of another was being written down ran beside a third.
+    let Some(lab) = Lab::open() else { return };
+    damaged(&lab, false);
+    for _ in 0..5 {
+        lab.zpool("scrub -e tank").ok();
+        // The next is refused until that one has ended, and then taken.
+        while lab.zpool("scrub -e tank").code != 0 {}
+        lab.zpool("wait -t scrub tank").ok();
+        lab.zpool("status tank").ok().says("scrubbed 1 error blocks");
+    }
+    let events = lab.zpool("events -H tank").ok();
+    let told: Vec<&str> = events.stdout.lines().filter_map(|line| line.split("errorscrub_").nth(1)).collect();
+    assert!(told.len() >= 20 && told.chunks(2).all(|pair| pair == ["start", "finish"]), "{told:?}");
+    lab.export("tank");
+}
+
+#[test]
+fn errors_that_a_reader_comes_across_are_known_after_the_export() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    lab.zpool("get -H -o value feature@head_errlog tank").ok().says("active");
+    let bytes = data::random(9, SIZE);
+    fs::write(mount.join("f"), &bytes).expect("a file");
+    lab.export("tank");
+    let disk = lab.disk(0);
+    let place = place_of(&disk, &bytes[1 << 20..]);
+    let device = File::options().write(true).open(&disk).expect("a device file");
+    device.write_all_at(&[0x5a; 4096], place).expect("damage");
+    lab.import("", "tank");
+    assert!(fs::read(mount.join("f")).is_err());
+    lab.export("tank");
+    // It looks for objects of the MOS that nobody refers to.
+    if let Some(judged) = zdb::zdb(&lab.dev(), &["-d", "tank"]) {
+        judged.ok().says_not("leaked");
+    }
+    lab.import("", "tank");
+    lab.zpool("status -v tank").ok().says(&format!("{}/f\n", mount.display()));
+    lab.zpool("clear tank").ok();
+    lab.zpool("status tank").ok().says("No known data errors");
+    fs::remove_file(mount.join("f")).expect("removed");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn a_device_that_is_taken_offline_in_a_scrub_is_no_error() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 512);
+    let mount = lab.create("-O compression=off -O recordsize=8k", "tank", "mirror d0 d1");
+    fs::write(mount.join("f"), data::random(3, 120 << 20)).expect("a file");
+    lab.zpool("sync tank").ok();
+    let disk = lab.disk(0).display().to_string();
+    for _ in 0..6 {
+        lab.zpool("scrub tank").ok();
+        lab.zpool(&format!("offline tank {disk}")).ok();
+        lab.zpool("wait -t scrub tank").ok();
+        lab.zpool("status tank").ok().says("with 0 errors").says("No known data errors");
+        lab.zpool(&format!("online tank {disk}")).ok();
+        lab.zpool("wait -t resilver tank").ok();
+        lab.zpool("status tank").ok().says("with 0 errors");
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}

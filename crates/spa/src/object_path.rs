@@ -1,0 +1,61 @@
+//! The way to one object in a walk through an object set: which blocks of the meta-dnode lead there.
+//!
+//! A walk goes from the left, so the first blocks of the meta-dnode that it shows may be above the object's dnode; from
+//! that dnode's own block on, they are behind it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use platter_ondisk::ObjectId;
+use platter_ondisk::dnode::DNODES_PER_BLOCK;
+use platter_zio::Bookmark;
+
+use crate::scan_walk::LOG_LEVEL;
+
+const META: ObjectId = ObjectId(0);
+
+/// Where a walk has come on its way to an object.
+#[derive(Debug)]
+pub struct ObjectPath {
+    object: ObjectId,
+    /// Whether the block of its dnode has come, or one behind that.
+    has_come: AtomicBool,
+}
+
+impl ObjectPath {
+    /// At the beginning of a walk.
+    pub fn to(object: ObjectId) -> Self {
+        Self { object, has_come: AtomicBool::new(false) }
+    }
+
+    /// Notes that a block comes, with those of an object in the order of a walk; whether it leads to the object.
+    pub fn comes(&self, bookmark: Bookmark) -> bool {
+        if bookmark.object != META || bookmark.level <= LOG_LEVEL {
+            return false;
+        }
+        let own = self.object.0 / DNODES_PER_BLOCK as u64;
+        let was_before = match bookmark.level {
+            0 if bookmark.blkid >= own => !self.has_come.swap(true, Ordering::AcqRel),
+            _ => !self.has_come.load(Ordering::Acquire),
+        };
+        was_before && (bookmark.level != 0 || bookmark.blkid == own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_the_dnode_leads_nowhere() {
+        let block = |level, blkid| Bookmark { objset: ObjectId(54), object: META, level, blkid };
+        let path = ObjectPath::to(ObjectId(70));
+        assert!([block(-1, 0), block(2, 0), block(1, 0)].into_iter().all(|above| path.comes(above)));
+        assert!(!path.comes(block(LOG_LEVEL, 0)) && !path.comes(block(0, 1)));
+        assert!(!path.comes(Bookmark { object: ObjectId(69), ..block(0, 0) }));
+        assert!(path.comes(block(0, 2)));
+        assert!(!path.comes(block(0, 2)) && !path.comes(block(0, 3)) && !path.comes(block(1, 1)));
+        // Its dnode's block is a hole.
+        let path = ObjectPath::to(ObjectId(70));
+        assert!(!path.comes(block(0, 3)) && !path.comes(block(1, 1)));
+    }
+}
