@@ -6,7 +6,9 @@
 //! Here objects are known to be damaged, not blocks: what is written is block 0 of each, with birth 0, which says of no
 //! others than that data set itself that they lost it (`process_error_block`).
 //!
-//! Invariant: what a log names is freed with it only when it is such a list.
+//! What a log names is freed with it only when it is such a list.
+//!
+//! Invariant: a head has one list.
 
 use std::sync::Arc;
 
@@ -72,7 +74,7 @@ pub async fn read(os: &Arc<Objset>, log: &Zap, limit: usize) -> Result<Vec<LostB
     Ok(lost)
 }
 
-/// Writes a log of these objects, each with its data set.
+/// Writes a log of these objects, each with its data set, in the order of these.
 ///
 /// # Errors
 /// Out of space, device errors.
@@ -80,6 +82,7 @@ pub async fn write(core: &Core, tx: &Tx, log: &Zap, damaged: impl Iterator<Item 
     let mut list: Option<(ObjectId, Zap)> = None;
     for (objset, object) in damaged {
         if list.as_ref().is_none_or(|(of, _)| *of != objset) {
+            assert!(list.as_ref().is_none_or(|(of, _)| *of < objset), "objects come by data set, in order");
             let made = mos::create_zap(&core.dsl.mos, tx, ObjectType::ERROR_LOG, core.random()).await?;
             log.put_u64(tx, format!("{:x}", objset.0).as_bytes(), made.0).await?;
             list = Some((objset, Zap::open(&core.dsl.mos, made).await?));
@@ -101,9 +104,14 @@ pub async fn free_lists(core: &Core, tx: &Tx, log: ObjectId) -> Result<()> {
         Err(error) => Err(error),
     };
     for (_, list) in entries.unwrap_or_default().iter().filter_map(list_of) {
-        if core.dsl.mos.dnode(list).await.is_ok_and(|dnode| dnode.info().object_type == ObjectType::ERROR_LOG) {
-            core.dsl.mos.free_object(tx, list).await?;
+        // It may be anything.
+        let Ok(dnode) = core.dsl.mos.dnode(list).await else { continue };
+        let kind = dnode.info().object_type;
+        if kind != ObjectType::ERROR_LOG {
+            tracing::warn!(pool = core.name(), "object {list}, a {kind:?}, is taken for a list of errors: it stays");
+            continue;
         }
+        core.dsl.mos.free_object(tx, list).await?;
     }
     Ok(())
 }

@@ -29,10 +29,12 @@ pub async fn note(core: &Arc<Core>, lost: Vec<LostBlock>) {
     let mut looks = LOOKS_MAX;
     let mut damaged = BTreeSet::new();
     for block in lost {
+        let may_look = looks > 0;
         let found = match block.birth.0 {
             0 => vec![block.head],
             _ => holders(core, &block, &mut looks).await,
         };
+        assert!(may_look || found == [block.head], "what is not looked for is listed where it was found");
         damaged.extend(found.into_iter().map(|objset| (objset, block.object)));
     }
     core.damaged.lock().extend(damaged);

@@ -1,7 +1,6 @@
 //! The list of objects with lost blocks, in the MOS (`module/zfs/spa_errlog.c`): a ZAP whose names are bookmarks.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use platter_dmu::{Objset, Result, Tx};
 use platter_dsl::mos;
 use platter_ondisk::features::Feature;
 use platter_ondisk::{ObjectId, ObjectType};
-use tokio::sync::Notify;
 
 use crate::core::Core;
 use crate::error_heads::{self, LostBlock};
@@ -24,18 +22,10 @@ const GATHER: Duration = Duration::from_secs(5);
 /// After so long whoever waits for new damage looks whether the pool is there still.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Damage that is not on disk yet.
-#[derive(Debug, Default)]
-pub struct NewDamage {
-    is_there: AtomicBool,
-    noted: Arc<Notify>,
-}
-
 /// Notes that a block of an object is lost.
 pub fn note(core: &Core, (objset, object): (ObjectId, ObjectId)) {
     if core.damaged.lock().insert((objset, object)) {
-        core.new_damage.is_there.store(true, Ordering::Release);
-        core.new_damage.noted.notify_one();
+        core.new_damage.comes();
     }
 }
 
@@ -56,7 +46,7 @@ pub async fn watch(weak: Weak<Core>) {
 
 /// Writes what readers came across since the list was last written.
 pub async fn write_new(core: &Arc<Core>) {
-    if !core.new_damage.is_there.load(Ordering::Acquire) || core.dsl.store.suspension().is_suspended() {
+    if !core.new_damage.is_there() || core.dsl.store.suspension().is_suspended() {
         return;
     }
     if let Err(error) = core.task(async |core, tx| Ok(write(&core, &tx).await?)).await {
@@ -77,7 +67,7 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
             core.dsl.directory.put_u64(tx, name.as_bytes(), 0).await?;
         }
     }
-    core.new_damage.is_there.store(false, Ordering::Release);
+    core.new_damage.is_written();
     let damaged = core.damaged.lock().clone();
     if damaged.is_empty() {
         return Ok(());

@@ -32,6 +32,8 @@ use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
 use crate::discover::{self, Candidate, Metadata, Scan};
 use crate::environment::Environment;
+use crate::error_heads::LostBlock;
+use crate::error_scrub_state::ErrorScrub;
 use crate::import_check;
 use crate::label_search;
 use crate::locked::{self, Locked};
@@ -579,22 +581,19 @@ pub async fn finish(
     let objects = well_known(&os, &directory).await?;
     // Before any object set is opened: its blocks need it.
     salt::load(&directory, &store).await?;
-    let mut claims = Vec::new();
-    if !read_only {
-        let params = ObjsetParams {
-            store: Arc::new(store.clone()),
-            accounting: accounting.clone(),
-            gate: gate.clone(),
-            id: ObjectId::NONE,
-            properties: first_mos_properties(),
-            read_only: true,
-        };
-        claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1), is_log_lost).await?;
-    }
+    let claims = match read_only {
+        true => Vec::new(),
+        false => {
+            let (accounting, gate) = (accounting.clone(), gate.clone());
+            let (id, properties) = (ObjectId::NONE, first_mos_properties());
+            let params =
+                ObjsetParams { store: Arc::new(store.clone()), accounting, gate, id, properties, read_only: true };
+            intent::claim(&store, &tree, &params, uberblock.txg.plus(1), is_log_lost).await?
+        }
+    };
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
     let listed = error_log::load(&os, &directory, features.is_active(Feature::HeadErrlog)).await;
-    let scan = scan_store::load(&directory).await?;
-    let error_scrub = error_scrub::load(&directory).await?;
+    let (scan, error_scrub) = (scan_store::load(&directory).await?, error_scrub::load(&directory).await?);
     let name = &config.name;
     let (spares, caches) = (spares::load(&os, &directory, name).await, caches::load(&os, &directory, name).await);
     let vdev_properties = vdev_zaps::load(&os, &config.vdev_tree, name).await;
@@ -633,11 +632,16 @@ pub async fn finish(
         rebuilds,
     };
     let core = Core::new(environment, dsl, config, devices, stored);
-    error_holders::note(&core, listed.blocks).await;
-    *core.error_scrub.lock() = error_scrub;
-    vdev_properties::apply(&core);
-    allocating::apply(&core);
-    pool_events::listen_to_data_sets(&core);
-    update_available(&core.dsl);
+    follow_what_is_stored(&core, error_scrub, listed.blocks).await;
     Ok(core)
+}
+
+/// Lets the pool follow what was stored with it.
+async fn follow_what_is_stored(core: &Arc<Core>, error_scrub: ErrorScrub, lost: Vec<LostBlock>) {
+    *core.error_scrub.lock() = error_scrub;
+    error_holders::note(core, lost).await;
+    vdev_properties::apply(core);
+    allocating::apply(core);
+    pool_events::listen_to_data_sets(core);
+    update_available(&core.dsl);
 }

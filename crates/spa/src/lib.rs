@@ -94,6 +94,7 @@ mod memory;
 mod multihost;
 #[cfg(test)]
 mod nested_vdevs;
+mod new_damage;
 mod new_devices;
 mod object_path;
 mod open_vdevs;

@@ -1,0 +1,32 @@
+//! Damage that is known and not on disk yet: whether there is any, and a bell for who writes it down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// Damage that is not on disk yet.
+#[derive(Debug, Default)]
+pub struct NewDamage {
+    is_there: AtomicBool,
+    /// Rung when there is some.
+    pub noted: Arc<Notify>,
+}
+
+impl NewDamage {
+    /// Some more is known.
+    pub fn comes(&self) {
+        self.is_there.store(true, Ordering::Release);
+        self.noted.notify_one();
+    }
+
+    /// Whether there is any.
+    pub fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Acquire)
+    }
+
+    /// All that is known is being written.
+    pub fn is_written(&self) {
+        self.is_there.store(false, Ordering::Release);
+    }
+}
