@@ -209,6 +209,12 @@ fn trim_limits(variable: impl Fn(&str) -> Option<String>) -> TrimLimits {
     }
 }
 
+/// How many transfers that somebody waits for end before one of a scrub or resilver goes, if somebody has said it:
+/// `PLATTER_VDEV_MAKE_WAY` (it does what `zfs_vdev_nia_credit` and `zfs_vdev_nia_delay` do).
+fn transfers_before_background(variable: Option<&str>) -> Option<u32> {
+    variable.and_then(|text| text.trim().parse().ok())
+}
+
 /// The engine's surroundings on this machine.
 ///
 /// # Errors
@@ -217,6 +223,9 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     let memory = MemoryLimit::of_this_process();
     // A group begins to be written at a fifth of it.
     platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
+    if let Some(transfers) = transfers_before_background(std::env::var("PLATTER_VDEV_MAKE_WAY").ok().as_deref()) {
+        platter_spa::set_transfers_before_background(transfers);
+    }
     platter_fuse::set_waiting_bytes(memory.waiting_bytes_max() as usize);
     platter_fuse::set_ring_bytes(memory.ring_bytes_max() as usize);
     Ok(Environment {
@@ -260,6 +269,13 @@ mod tests {
         let given = trim_limits(|name| (name == "PLATTER_TRIM_TXG_BATCH").then(|| "1".to_owned()));
         assert_eq!(given, TrimLimits { txg_batch: 1, ..TrimLimits::USUAL });
         assert_eq!(trim_limits(|_| Some("0".to_owned())), TrimLimits::USUAL);
+    }
+
+    #[test]
+    fn what_scrubs_wait_for_is_a_number_or_nothing() {
+        let said = ["0", " 9\n", "-1", "many", ""].map(|text| transfers_before_background(Some(text)));
+        assert_eq!(said, [Some(0), Some(9), None, None, None]);
+        assert_eq!(transfers_before_background(None), None);
     }
 
     #[test]

@@ -155,4 +155,5 @@ pub use events::Events;
 pub use leave::Unwritten;
 pub use memory::MemoryBudget;
 pub use platter_device::{DeviceSource, Idleness, SystemDevices};
+pub use platter_vdev::set_transfers_before_background;
 pub use pool::Pool;

@@ -88,3 +88,4 @@ pub use state::{Condition, VdevAux, VdevState};
 pub use stats::{Stats, StatsSnapshot};
 pub use top::TopVdev;
 pub use trouble::LeafTrouble;
+pub use yielding::set_owed as set_transfers_before_background;

@@ -7,9 +7,11 @@
 //! moment.
 //!
 //! Invariants:
-//! - what waits goes in the end: after [`OWED`] transfers of others, or when there were none for [`CALM_MAX`];
+//! - what waits goes in the end: after so many transfers of others ([`OWED`], or as [`set_owed`] says), or when there
+//!   were none for [`CALM_MAX`];
 //! - while others work with a device at most one transfer of the background is added to it.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,6 +19,9 @@ use tokio::time::Instant;
 /// Transfers of others that end before one of the background goes: with a random read each they keep three quarters of
 /// what a disk can do.
 pub(crate) const OWED: u32 = 4;
+/// Most that can be set: what waits is to go on within seconds.
+const OWED_MAX: u32 = 1000;
+static OWED_SET: AtomicU32 = AtomicU32::new(OWED);
 /// How long nobody else may have used a device before the background has it to itself: so many times as long as a
 /// transfer takes, at most this long.
 const CALM_TIMES: u32 = 2;
@@ -24,9 +29,17 @@ pub(crate) const CALM_MAX: Duration = Duration::from_millis(25);
 /// A transfer counts for one in so many in what one takes of late.
 const SMOOTHING: u32 = 8;
 
+/// Sets how many transfers that somebody waits for end before one of a scrub or resilver goes while both use a device:
+/// 4 unless it is set, 1000 at most. With 0 it waits for none of them, and still has one with the device at a time. It
+/// counts for devices that are opened afterwards, in this process.
+pub fn set_owed(transfers: u32) {
+    OWED_SET.store(transfers.min(OWED_MAX), Ordering::Relaxed);
+}
+
 /// Who uses a device.
-#[derive(Default)]
 pub(crate) struct Yielding {
+    /// How many of others end before one of the background goes.
+    ratio: u32,
     /// Transfers with the device that somebody waits for.
     others: usize,
     /// How many of others have still to end before one of the background goes.
@@ -37,6 +50,14 @@ pub(crate) struct Yielding {
     typical: Duration,
     /// Whether somebody will look again when it is calm.
     pub(crate) is_watched: bool,
+}
+
+impl Default for Yielding {
+    fn default() -> Self {
+        let (ratio, typical) = (OWED_SET.load(Ordering::Relaxed), Duration::ZERO);
+        assert!(ratio <= OWED_MAX, "what waits goes in the end");
+        Self { ratio, others: 0, owed: 0, last: None, typical, is_watched: false }
+    }
 }
 
 impl Yielding {
@@ -86,13 +107,28 @@ impl Yielding {
     /// One of the background goes.
     pub(crate) fn background_begins(&mut self, now: Instant) {
         assert!(self.limit(now, 1) > 0, "it makes way while others are owed their turn");
-        self.owed = if self.is_calm(now) { 0 } else { OWED };
+        self.owed = if self.is_calm(now) { 0 } else { self.ratio };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_for_as_many_as_is_set() {
+        for ratio in [0, 1, 9] {
+            let (mut yielding, now) = (Yielding { ratio, ..Yielding::default() }, Instant::now());
+            yielding.other_begins(now);
+            yielding.background_begins(now);
+            for _ in 0..ratio {
+                assert_eq!(yielding.limit(now, 3), 0, "of {ratio}");
+                yielding.other_ends(now, CALM_MAX);
+                yielding.other_begins(now);
+            }
+            assert_eq!(yielding.limit(now, 3), 1, "one at a time, of {ratio}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn one_goes_after_some_of_others_and_all_when_it_is_calm() {
