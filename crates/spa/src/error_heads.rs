@@ -10,6 +10,7 @@
 //!
 //! Invariant: a head has one list.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_dmu::zap::{Zap, ZapEntry, ZapValue};
@@ -51,6 +52,11 @@ fn list_of(entry: &ZapEntry) -> Option<(ObjectId, ObjectId)> {
     Some((ObjectId(head), ObjectId(*entry.value.integers.first().filter(|_| entry.value.integer_size == 8)?)))
 }
 
+/// Up to `limit` entries of a ZAP.
+async fn entries(os: &Arc<Objset>, object: ObjectId, limit: usize) -> Result<Vec<ZapEntry>> {
+    Zap::open(os, object).await?.entries(0, limit).await
+}
+
 /// Reads a log, up to `limit` blocks.
 ///
 /// # Errors
@@ -58,11 +64,7 @@ fn list_of(entry: &ZapEntry) -> Option<(ObjectId, ObjectId)> {
 pub async fn read(os: &Arc<Objset>, log: &Zap, limit: usize) -> Result<Vec<LostBlock>> {
     let mut lost = Vec::new();
     for (head, list) in log.entries(0, limit).await?.iter().filter_map(list_of) {
-        let entries = match Zap::open(os, list).await {
-            Ok(list) => list.entries(0, limit - lost.len()).await,
-            Err(error) => Err(error),
-        };
-        let entries = entries.unwrap_or_else(|error| {
+        let entries = entries(os, list, limit - lost.len()).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the list of errors in data set {head} cannot be read");
             Vec::new()
         });
@@ -99,12 +101,10 @@ pub async fn write(core: &Core, tx: &Tx, log: &Zap, damaged: impl Iterator<Item 
 /// # Errors
 /// Device errors. What cannot be read stays for good.
 pub async fn free_lists(core: &Core, tx: &Tx, log: ObjectId) -> Result<()> {
-    let entries = match Zap::open(&core.dsl.mos, log).await {
-        Ok(log) => log.all().await,
-        Err(error) => Err(error),
-    };
-    for (_, list) in entries.unwrap_or_default().iter().filter_map(list_of) {
-        // It may be anything.
+    let entries = entries(&core.dsl.mos, log, usize::MAX).await.unwrap_or_default();
+    // They may be anything, also the same one twice or the log itself.
+    let lists: BTreeSet<ObjectId> = entries.iter().filter_map(list_of).map(|(_, list)| list).collect();
+    for list in lists.into_iter().filter(|list| *list != log) {
         let Ok(dnode) = core.dsl.mos.dnode(list).await else { continue };
         let kind = dnode.info().object_type;
         if kind != ObjectType::ERROR_LOG {

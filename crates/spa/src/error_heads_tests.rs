@@ -16,6 +16,14 @@ use crate::test_environment::environment;
 
 const BLOCK: usize = 4096;
 
+async fn create(folder: &Path) -> Arc<Pool> {
+    let disk = folder.join("disk");
+    File::create(&disk).and_then(|file| file.set_len(128 << 20)).expect("a file");
+    let request =
+        CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(disk)], ..CreateRequest::default() };
+    Pool::create(environment(1), request).await.expect("created")
+}
+
 async fn import(folder: &Path, seed: u8) -> Arc<Pool> {
     let request = ImportRequest { pool: "tank".into(), search: vec![folder.into()], ..ImportRequest::default() };
     Pool::import(environment(seed), request).await.expect("imported")
@@ -75,11 +83,7 @@ fn damaged(pool: &Pool) -> BTreeSet<(ObjectId, ObjectId)> {
 #[tokio::test]
 async fn whoever_has_a_lost_block_still_is_listed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let disk = folder.path().join("disk");
-    File::create(&disk).and_then(|file| file.set_len(128 << 20)).expect("a file");
-    let request =
-        CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(disk)], ..CreateRequest::default() };
-    let pool = Pool::create(environment(1), request).await.expect("created");
+    let pool = create(folder.path()).await;
     pool.dsl().create_dataset("tank/a", &BTreeMap::new()).await.expect("a data set");
     let object = write(&pool, "tank/a", None, 0, 1).await;
     let (old, kept) = (birth(&pool, "tank/a", object, 0).await, birth(&pool, "tank/a", object, 1).await);
@@ -132,17 +136,17 @@ async fn whoever_has_a_lost_block_still_is_listed() {
 #[tokio::test]
 async fn what_is_no_list_is_not_freed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let disk = folder.path().join("disk");
-    File::create(&disk).and_then(|file| file.set_len(128 << 20)).expect("a file");
-    let request =
-        CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(disk)], ..CreateRequest::default() };
-    let pool = Pool::create(environment(1), request).await.expect("created");
+    let pool = create(folder.path()).await;
     let precious = pool.core.dsl.tree.read().datasets["tank"].dir.object;
     let written = pool.core.task(async move |core, tx| {
         let made = mos::create_zap(&core.dsl.mos, &tx, ObjectType::ERROR_LOG, 1).await?;
         let outer = Zap::open(&core.dsl.mos, made).await?;
         outer.put_u64(&tx, b"7", precious.0).await?;
         outer.put_u64(&tx, b"8", u64::MAX).await?;
+        outer.put_u64(&tx, b"9", made.0).await?;
+        let list = mos::create_zap(&core.dsl.mos, &tx, ObjectType::ERROR_LOG, 2).await?;
+        outer.put_u64(&tx, b"a", list.0).await?;
+        outer.put_u64(&tx, b"b", list.0).await?;
         Ok(core.dsl.directory.put_u64(&tx, mos::ERRLOG_LAST.as_bytes(), made.0).await?)
     });
     written.await.expect("written");

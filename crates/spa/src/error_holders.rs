@@ -17,7 +17,7 @@ use platter_zio::{BlockStore, Bookmark, ZioError};
 use crate::core::Core;
 use crate::error_heads::LostBlock;
 use crate::family;
-use crate::object_path::ObjectPath;
+use crate::object_path::{self, ObjectPath};
 use crate::scan_order;
 use crate::scan_walk::LOG_LEVEL;
 
@@ -71,8 +71,7 @@ async fn has(core: &Arc<Core>, objset: ObjectId, block: &LostBlock) -> bool {
         Err(_) => return true,
     };
     let store: Arc<dyn BlockStore> = Arc::new(core.dsl.store.clone());
-    let (found, leading) = (Mutex::new(false), Mutex::new(None));
-    let look = Look { block, path: ObjectPath::to(block.object), leading, found };
+    let look = Look { block, path: ObjectPath::to(block.object), found: Mutex::new(false) };
     let walked = visit(&store, objset, &root, just_before(block, objset), &look).await;
     walked.is_err() || look.found.into_inner()
 }
@@ -81,8 +80,6 @@ async fn has(core: &Arc<Core>, objset: ObjectId, block: &LostBlock) -> bool {
 struct Look<'a> {
     block: &'a LostBlock,
     path: ObjectPath,
-    /// The last block that leads to the object.
-    leading: Mutex<Option<Bookmark>>,
     found: Mutex<bool>,
 }
 
@@ -90,9 +87,6 @@ impl Visitor for Look<'_> {
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         let LostBlock { object, level, blkid, birth, .. } = *self.block;
         let leads = self.path.comes(bookmark);
-        if leads {
-            *self.leading.lock() = Some(bookmark);
-        }
         let visit = match () {
             () if (bookmark.object, bookmark.level, bookmark.blkid) == (object, level, blkid) => {
                 *self.found.lock() = bp.physical_birth() == birth;
@@ -109,7 +103,7 @@ impl Visitor for Look<'_> {
 
     fn damaged<'a>(&'a self, bookmark: Bookmark, _bp: &'a BlkPtr, _error: &'a ZioError) -> BoxFuture<'a, Visit> {
         // It may be below.
-        let leads_there = bookmark.object == self.block.object || *self.leading.lock() == Some(bookmark);
+        let leads_there = self.path.is_part(bookmark);
         *self.found.lock() |= leads_there;
         async move { if leads_there { Visit::Stop } else { Visit::Continue } }.boxed()
     }
@@ -117,9 +111,10 @@ impl Visitor for Look<'_> {
 
 /// After what a walk of an object set has to begin to come to a block soon.
 fn just_before(block: &LostBlock, objset: ObjectId) -> Option<Bookmark> {
-    let (object, blkid) = match (block.level, block.blkid) {
-        (0, 1..SPILL_BLOCK) => (block.object, block.blkid - 1),
-        _ => (ObjectId(block.object.0.saturating_sub(1)), SPILL_BLOCK),
-    };
-    (block.object.0 > 1).then_some(Bookmark { objset, object, level: 0, blkid })
+    match (block.level, block.blkid) {
+        (0, blkid @ 1..SPILL_BLOCK) if block.object.0 > 1 => {
+            Some(Bookmark { objset, object: block.object, level: 0, blkid: blkid - 1 })
+        }
+        _ => object_path::before(objset, block.object),
+    }
 }

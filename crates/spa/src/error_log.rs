@@ -50,6 +50,7 @@ pub async fn write_new(core: &Arc<Core>) {
         return;
     }
     if let Err(error) = core.task(async |core, tx| Ok(write(&core, &tx).await?)).await {
+        core.new_damage.is_kept();
         tracing::warn!(pool = core.name(), %error, "the list of errors could not be written");
     }
 }

@@ -18,7 +18,6 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use platter_dmu::Result;
-use platter_dmu::changes::SPILL_BLOCK;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dsl::error::PoolError;
@@ -30,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error_scrub_state::ErrorScrub;
-use crate::object_path::ObjectPath;
+use crate::object_path::{self, ObjectPath};
 use crate::scan_walk::LOG_LEVEL;
 use crate::{family, scan_issue, scan_order};
 
@@ -224,9 +223,7 @@ async fn judge(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<O
 /// Whether all of an object can be had; `None` when halted.
 async fn verify(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<Option<bool>> {
     let store: Arc<dyn BlockStore> = Arc::new(core.dsl.store.clone());
-    // All of the object before it was seen.
-    let before = Bookmark { objset, object: ObjectId(object.0.saturating_sub(1)), level: 0, blkid: SPILL_BLOCK };
-    let mut from = (object.0 > 1).then_some(before);
+    let mut from = object_path::before(objset, object);
     let lost = AtomicBool::new(false);
     loop {
         if core.error_scrub.lock().halted {
@@ -259,8 +256,6 @@ async fn verify(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<
 struct Seen {
     waiting: Vec<(Bookmark, BlkPtr)>,
     last: Option<Bookmark>,
-    /// The last block that leads to the object.
-    leading: Option<Bookmark>,
     /// Whether what comes now is behind the object.
     is_past: bool,
 }
@@ -283,12 +278,6 @@ impl Look<'_> {
         let is_lost = join_all(scrubs).await.into_iter().any(|block| block.is_err());
         self.lost.fetch_or(is_lost, Ordering::AcqRel);
     }
-
-    /// Whether a block whose parts cannot be reached has, or leads to, something of the object.
-    fn is_part(&self, bookmark: Bookmark) -> bool {
-        let led = self.seen.lock().leading == Some(bookmark);
-        led || bookmark.object == self.object
-    }
 }
 
 impl Visitor for Look<'_> {
@@ -306,9 +295,7 @@ impl Visitor for Look<'_> {
             } else if bookmark.object > self.object && bookmark.object.0 < TOTALS && self.object.0 != 0 {
                 self.seen.lock().is_past = true;
                 return Visit::Stop;
-            } else if self.path.comes(bookmark) {
-                self.seen.lock().leading = Some(bookmark);
-            } else {
+            } else if !self.path.comes(bookmark) {
                 return Visit::Skip;
             }
             self.seen.lock().last = Some(bookmark);
@@ -326,7 +313,7 @@ impl Visitor for Look<'_> {
                 return Visit::Stop;
             }
             // What is below it cannot be reached.
-            if self.is_part(bookmark) {
+            if self.path.is_part(bookmark) {
                 self.lost.store(true, Ordering::Release);
             }
             Visit::Continue

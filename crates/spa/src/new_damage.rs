@@ -25,6 +25,11 @@ impl NewDamage {
         self.is_there.load(Ordering::Acquire)
     }
 
+    /// What was being written is not on disk: whoever looks next is to write it.
+    pub fn is_kept(&self) {
+        self.is_there.store(true, Ordering::Release);
+    }
+
     /// All that is known is being written.
     pub fn is_written(&self) {
         self.is_there.store(false, Ordering::Release);

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+use platter_dmu::changes::SPILL_BLOCK;
 use platter_ondisk::ObjectId;
 use platter_ondisk::dnode::DNODES_PER_BLOCK;
 use platter_zio::Bookmark;
@@ -19,12 +21,20 @@ pub struct ObjectPath {
     object: ObjectId,
     /// Whether the block of its dnode has come, or one behind that.
     has_come: AtomicBool,
+    /// The last block that led there.
+    leading: Mutex<Option<Bookmark>>,
+}
+
+/// After what a walk of an object set has to begin to come to an object soon: all of the object before it was seen.
+pub fn before(objset: ObjectId, object: ObjectId) -> Option<Bookmark> {
+    let before = Bookmark { objset, object: ObjectId(object.0.saturating_sub(1)), level: 0, blkid: SPILL_BLOCK };
+    (object.0 > 1).then_some(before)
 }
 
 impl ObjectPath {
     /// At the beginning of a walk.
     pub fn to(object: ObjectId) -> Self {
-        Self { object, has_come: AtomicBool::new(false) }
+        Self { object, has_come: AtomicBool::new(false), leading: Mutex::new(None) }
     }
 
     /// Notes that a block comes, with those of an object in the order of a walk; whether it leads to the object.
@@ -37,7 +47,16 @@ impl ObjectPath {
             0 if bookmark.blkid >= own => !self.has_come.swap(true, Ordering::AcqRel),
             _ => !self.has_come.load(Ordering::Acquire),
         };
-        was_before && (bookmark.level != 0 || bookmark.blkid == own)
+        let leads = was_before && (bookmark.level != 0 || bookmark.blkid == own);
+        if leads {
+            *self.leading.lock() = Some(bookmark);
+        }
+        leads
+    }
+
+    /// Whether the block that came last has something of the object, or leads to it.
+    pub fn is_part(&self, bookmark: Bookmark) -> bool {
+        bookmark.object == self.object || *self.leading.lock() == Some(bookmark)
     }
 }
 
@@ -52,7 +71,7 @@ mod tests {
         assert!([block(-1, 0), block(2, 0), block(1, 0)].into_iter().all(|above| path.comes(above)));
         assert!(!path.comes(block(LOG_LEVEL, 0)) && !path.comes(block(0, 1)));
         assert!(!path.comes(Bookmark { object: ObjectId(69), ..block(0, 0) }));
-        assert!(path.comes(block(0, 2)));
+        assert!(path.comes(block(0, 2)) && path.is_part(block(0, 2)) && !path.is_part(block(0, 3)));
         assert!(!path.comes(block(0, 2)) && !path.comes(block(0, 3)) && !path.comes(block(1, 1)));
         // Its dnode's block is a hole.
         let path = ObjectPath::to(ObjectId(70));

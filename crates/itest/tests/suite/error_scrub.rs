@@ -17,6 +17,12 @@ fn place_of(disk: &Path, bytes: &[u8]) -> u64 {
     at as u64 * 512
 }
 
+/// Damages the block that begins with these bytes.
+fn spoil(disk: &Path, bytes: &[u8]) {
+    let device = File::options().write(true).open(disk).expect("a device file");
+    device.write_all_at(&[0x5a; 4096], place_of(disk, bytes)).expect("damage");
+}
+
 /// What `zpool status -j` tells of scans.
 fn scans(lab: &Lab) -> Value {
     let told = lab.zpool("status -j --json-int tank").ok();
@@ -115,10 +121,7 @@ fn damaged(lab: &Lab, snapshot_before: bool) -> std::path::PathBuf {
         lab.zfs("snapshot tank@s").ok();
     }
     lab.export("tank");
-    let disk = lab.disk(0);
-    let place = place_of(&disk, &bytes[1 << 20..]);
-    let device = File::options().write(true).open(&disk).expect("a device file");
-    device.write_all_at(&[0x5a; 4096], place).expect("damage");
+    spoil(&lab.disk(0), &bytes[1 << 20..]);
     lab.import("", "tank");
     lab.zpool("scrub -w tank").ok();
     lab.zpool("status tank").ok().says_not("No known data errors");
@@ -186,10 +189,7 @@ fn errors_that_a_reader_comes_across_are_known_after_the_export() {
     let bytes = data::random(9, SIZE);
     fs::write(mount.join("f"), &bytes).expect("a file");
     lab.export("tank");
-    let disk = lab.disk(0);
-    let place = place_of(&disk, &bytes[1 << 20..]);
-    let device = File::options().write(true).open(&disk).expect("a device file");
-    device.write_all_at(&[0x5a; 4096], place).expect("damage");
+    spoil(&lab.disk(0), &bytes[1 << 20..]);
     lab.import("", "tank");
     assert!(fs::read(mount.join("f")).is_err());
     lab.export("tank");
