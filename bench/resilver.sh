@@ -115,9 +115,9 @@ replaced() {
     reads=$(replay read "$FILES/$last" "$DRIVES/2") writes=$(replay write "$FILES/$last" "$DRIVES/1")
     echo "$what: $held MB in $took s, where fio reads them in $reads s and writes them in $writes s: $(calculate "($reads > $writes ? $reads : $writes) / $took") ($scan)"
 }
-mirror() { replaced "mirror: resilver of half a disk, aged" mirror 3 5G 2200; }
-rebuild() { replaced "rebuild: sequential reconstruction of the same" mirror 3 5G 2200 -s; }
-raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 2G 5500; }
+mirror() { replaced "mirror: resilver of half a disk, aged" mirror 3 6G 2900; }
+rebuild() { replaced "rebuild: sequential reconstruction of the same" mirror 3 6G 2900 -s; }
+raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 2G 5800; }
 
 # A disk of a mirror of 1 TiB misses 1 GiB.
 missed() {

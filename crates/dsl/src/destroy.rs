@@ -82,6 +82,9 @@ pub async fn destroy(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<Data
     remove_head(dsl, tx, dataset).await?;
     remove_dir(dsl, tx, &dataset.dir).await?;
     dsl.tree.write().datasets.remove(name);
+    if let Some(listener) = dsl.listener() {
+        listener.destroyed(dataset.object);
+    }
     dsl.dirty_config();
     history::append_event(dsl, tx, "destroy", &format!("{name} ({})", dataset.object)).await?;
     match origin {

@@ -173,6 +173,9 @@ async fn remove(dsl: &Arc<DslPool>, tx: &Tx, doomed: &NamedSnapshot, phys: &DslD
         }
     }
     dsl.tree.write().snapshots.retain(|snapshot| snapshot.object != doomed.object);
+    if let Some(listener) = dsl.listener() {
+        listener.destroyed(doomed.object);
+    }
     Ok(())
 }
 

@@ -37,6 +37,9 @@ pub trait PoolListener: Send + Sync + 'static {
     /// An internal event was added to the history: its name, and what it says.
     fn history_event(&self, name: &str, text: &str);
 
+    /// A data set or snapshot is being destroyed, in the syncing group; its number may be given to another one.
+    fn destroyed(&self, objset: ObjectId);
+
     /// The pool was stopped because of a bug: whatever still works for it is to end.
     fn stopped(&self);
 }

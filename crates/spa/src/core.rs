@@ -270,7 +270,16 @@ impl Core {
         targets
     }
 
-    /// Has the next group written also when nothing else is dirty.
+    /// Has the next group written, with nothing in it that would not be there otherwise: its number is on the devices
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Self::task`].
+    pub async fn pass_group(self: &Arc<Self>) -> Result<()> {
+        self.task(async |_, _| Ok(())).await
+    }
+
+    /// Has the next group written with the configuration, also in the labels.
     ///
     /// # Errors
     /// As [`Self::task`].

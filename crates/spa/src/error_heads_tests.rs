@@ -9,7 +9,8 @@ use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_dmu::NewDnode;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dsl::mos;
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
+use platter_zio::Bookmark;
 
 use crate::Pool;
 use crate::test_environment::environment;
@@ -153,4 +154,49 @@ async fn what_is_no_list_is_not_freed() {
     pool.core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await.expect("written");
     assert!(pool.core.dsl.mos.dnode(precious).await.is_ok(), "a directory is no list of errors");
     pool.export().await.expect("exported");
+}
+
+#[tokio::test]
+async fn what_a_reader_finds_is_listed_wherever_it_is_shared_till_it_is_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = create(folder.path()).await;
+    pool.dsl().create_dataset("tank/a", &BTreeMap::new()).await.expect("a data set");
+    let object = write(&pool, "tank/a", None, 0, 1).await;
+    pool.dsl().take_snapshots(&["tank/a@s".to_owned()], &BTreeMap::new()).await.expect("a snapshot");
+    pool.dsl().clone_snapshot("tank/a@s", "tank/c", &BTreeMap::new()).await.expect("a clone");
+    // The clone has another first block by now.
+    assert_eq!(write(&pool, "tank/c", Some(object), 0, 2).await, object);
+    let (a, c, snapshot) = (head(&pool, "tank/a"), head(&pool, "tank/c"), snapshot_before(&pool, "tank/a"));
+    let os = pool.dsl().open_filesystem("tank/a").await.expect("opened");
+    let bp = os.dnode(object).await.expect("an object").block_pointer(0).await.expect("a pointer");
+    drop(os);
+    let note = |objset, bp: &BlkPtr| {
+        let bookmark = Bookmark { objset, object, level: 0, blkid: 0 };
+        crate::error_log::note(&pool.core, bookmark, bp);
+    };
+    let of = |objsets: &[ObjectId]| objsets.iter().map(|&objset| (objset, object)).collect::<BTreeSet<_>>();
+    for found_in in [a, snapshot] {
+        pool.core.damaged.lock().clear();
+        note(found_in, &bp);
+        assert_eq!(damaged(&pool), of(&[found_in]));
+        crate::error_log::spread_new(&pool.core).await;
+        assert_eq!(damaged(&pool), of(&[a, snapshot]), "the clone lost nothing");
+    }
+    note(ObjectId(7777), &bp);
+    let own = pool.dsl().open_filesystem("tank/c").await.expect("opened");
+    note(c, &own.dnode(object).await.expect("an object").block_pointer(0).await.expect("a pointer"));
+    drop(own);
+    crate::error_log::spread_new(&pool.core).await;
+    assert_eq!(damaged(&pool), of(&[a, snapshot, c]), "nothing is noted of what is not there");
+
+    pool.dsl().destroy_dataset("tank/c").await.expect("destroyed");
+    assert_eq!(damaged(&pool), of(&[a, snapshot]));
+    pool.dsl().destroy_snapshots(&["tank/a@s".to_owned()], false).await.expect("destroyed");
+    assert_eq!(damaged(&pool), of(&[a]));
+    pool.dsl().destroy_dataset("tank/a").await.expect("destroyed");
+    assert_eq!(damaged(&pool), of(&[]));
+    pool.export().await.expect("exported");
+    drop(pool);
+    let pool = import(folder.path(), 2).await;
+    assert_eq!(damaged(&pool), of(&[]), "nor is it on disk");
 }

@@ -17,6 +17,7 @@ use platter_zio::{BlockStore, Bookmark, ZioError};
 use crate::core::Core;
 use crate::error_heads::LostBlock;
 use crate::family;
+use crate::lost::FoundLost;
 use crate::object_path::{self, ObjectPath};
 use crate::scan_order;
 use crate::scan_walk::LOG_LEVEL;
@@ -31,26 +32,43 @@ pub async fn note(core: &Arc<Core>, lost: Vec<LostBlock>) {
     for block in lost {
         let may_look = looks > 0;
         let found = match block.birth.0 {
-            0 => vec![block.head],
+            0 => None,
             _ => holders(core, &block, &mut looks).await,
         };
+        let found = found.unwrap_or_else(|| vec![block.head]);
         assert!(may_look || found == [block.head], "what is not looked for is listed where it was found");
         damaged.extend(found.into_iter().map(|objset| (objset, block.object)));
     }
     core.damaged.lock().extend(damaged);
 }
 
-/// The data sets and snapshots that have a block (`process_error_block`).
-async fn holders(core: &Arc<Core>, block: &LostBlock, looks: &mut usize) -> Vec<ObjectId> {
+/// Notes what else lost these blocks, since it shares them: file systems, snapshots and clones. What cannot be looked
+/// for now, a scrub or whoever reads it there finds.
+pub async fn spread(core: &Arc<Core>, lost: Vec<FoundLost>, note: impl Fn(ObjectId, ObjectId)) {
+    let mut looks = LOOKS_MAX;
+    for FoundLost { bookmark, birth } in lost {
+        let Bookmark { objset, object, level, blkid } = bookmark;
+        if objset.0 == 0 || birth.0 == 0 || core.is_over() {
+            continue;
+        }
+        let Ok(Some(head)) = family::head_of(core, objset).await else { continue };
+        let block = LostBlock { head, object, level, blkid, birth };
+        let found = holders(core, &block, &mut looks).await.unwrap_or_default();
+        found.into_iter().for_each(|holder| note(holder, object));
+    }
+}
+
+/// The data sets and snapshots that have a block (`process_error_block`); `None` when that cannot be found out.
+async fn holders(core: &Arc<Core>, block: &LostBlock, looks: &mut usize) -> Option<Vec<ObjectId>> {
     let mut found = Vec::new();
-    let Ok(Some(oldest)) = family::oldest(core, block.head, block.birth).await else { return vec![block.head] };
+    let oldest = family::oldest(core, block.head, block.birth).await.ok().flatten()?;
     let mut next = vec![oldest];
     while let Some(dataset) = next.pop() {
-        let Ok(snapshots) = family::snapshots_since(core, &dataset, block.birth).await else { return vec![block.head] };
+        let snapshots = family::snapshots_since(core, &dataset, block.birth).await.ok()?;
         let mut holding = Vec::new();
         for objset in std::iter::once(dataset.object).chain(snapshots) {
             if *looks == 0 {
-                return vec![block.head];
+                return None;
             }
             *looks -= 1;
             if has(core, objset, block).await {
@@ -60,7 +78,7 @@ async fn holders(core: &Arc<Core>, block: &LostBlock, looks: &mut usize) -> Vec<
         next.extend(family::clones_of(core, &holding));
         found.append(&mut holding);
     }
-    found
+    Some(found)
 }
 
 /// Whether an object set has a block still, or that cannot be found out.

@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Objset, Result, Tx};
 use platter_dsl::mos;
 use platter_ondisk::features::Feature;
-use platter_ondisk::{ObjectId, ObjectType};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
+use platter_zio::Bookmark;
 
 use crate::core::Core;
 use crate::error_heads::{self, LostBlock};
+use crate::lost::Lost;
+use crate::{error_holders, family};
 
 /// More entries are not loaded: the message is the same.
 const ENTRIES_MAX: usize = 100_000;
@@ -22,11 +26,50 @@ const GATHER: Duration = Duration::from_secs(5);
 /// After so long whoever waits for new damage looks whether the pool is there still.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Notes that a block of an object is lost.
-pub fn note(core: &Core, (objset, object): (ObjectId, ObjectId)) {
-    if core.damaged.lock().insert((objset, object)) {
+/// Notes that a block is lost.
+pub fn note(core: &Core, bookmark: Bookmark, bp: &BlkPtr) {
+    if add(core, &mut core.damaged.lock(), (bookmark.objset, bookmark.object)) {
+        core.new_damage.found.lock().add(bookmark, bp);
         core.new_damage.comes();
     }
+}
+
+/// Adds an object to what is known, unless its data set is gone; `true` if it is new. `known` is locked, so that
+/// [`forget`] comes before or after.
+fn add(core: &Core, known: &mut BTreeSet<(ObjectId, ObjectId)>, object: (ObjectId, ObjectId)) -> bool {
+    !known.contains(&object) && family::is_there(core, object.0) && known.insert(object)
+}
+
+fn remove(known: &mut BTreeSet<(ObjectId, ObjectId)>, objset: ObjectId) -> bool {
+    let of_it = known.range((objset, ObjectId(0))..=(objset, ObjectId(u64::MAX)));
+    let of_it: Vec<_> = of_it.copied().collect();
+    for object in &of_it {
+        known.remove(object);
+    }
+    !of_it.is_empty()
+}
+
+/// A data set or snapshot is being destroyed: what it lacked nobody misses, and its number may be another's soon
+/// (`spa_delete_dataset_errlog`).
+pub fn forget(core: &Core, objset: ObjectId) {
+    assert!(!family::is_there(core, objset), "what is forgotten can be added no more");
+    // It is not found again by the scan that may be under way.
+    let scanned = core.scan.lock().lost.upgrade();
+    if let Some(lost) = scanned {
+        remove(&mut lost.lock().objects, objset);
+    }
+    if remove(&mut core.damaged.lock(), objset) {
+        core.new_damage.comes();
+    }
+}
+
+/// Looks for what else lost the blocks that `lost` found so far, and adds it to these.
+pub async fn spread(core: &Arc<Core>, lost: &Mutex<Lost>) {
+    let blocks = lost.lock().take_blocks();
+    error_holders::spread(core, blocks, |objset, object| {
+        add(core, &mut lost.lock().objects, (objset, object));
+    })
+    .await;
 }
 
 /// Writes what readers came across, until the pool is closed.
@@ -38,10 +81,22 @@ pub async fn watch(weak: Weak<Core>) {
             tokio::time::sleep(GATHER).await;
         }
         match weak.upgrade() {
-            Some(core) if !core.is_over() => write_new(&core).await,
+            Some(core) if !core.is_over() => {
+                spread_new(&core).await;
+                write_new(&core).await;
+            }
             _ => return,
         }
     }
+}
+
+/// Looks for what else lost the blocks that readers came across.
+pub async fn spread_new(core: &Arc<Core>) {
+    let found = core.new_damage.found.lock().take_blocks();
+    error_holders::spread(core, found, |objset, object| {
+        add(core, &mut core.damaged.lock(), (objset, object));
+    })
+    .await;
 }
 
 /// Writes what readers came across since the list was last written.

@@ -31,7 +31,7 @@ use crate::core::Core;
 use crate::error_scrub_state::ErrorScrub;
 use crate::object_path::{self, ObjectPath};
 use crate::scan_walk::LOG_LEVEL;
-use crate::{family, scan_issue, scan_order};
+use crate::{family, scan_issue, scan_order, wait_while};
 
 /// Blocks that are read at a time.
 const AT_ONCE: usize = 32;
@@ -151,15 +151,8 @@ pub async fn halt(core: &Arc<Core>) {
 }
 
 async fn wait_while(core: &Arc<Core>, condition: impl Fn(&ErrorScrub) -> bool) {
-    loop {
-        let done = core.error_scrub.lock().done.clone();
-        let mut woken = std::pin::pin!(done.notified());
-        woken.as_mut().enable();
-        if !condition(&core.error_scrub.lock()) {
-            return;
-        }
-        woken.await;
-    }
+    let done = core.error_scrub.lock().done.clone();
+    wait_while::wait_while(done, || condition(&core.error_scrub.lock())).await;
 }
 
 async fn run(core: Arc<Core>) {

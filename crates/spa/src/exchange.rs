@@ -124,7 +124,7 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
         .await?;
     // What was written before all groups that it lacks are on disk would have to be looked at once more.
     while core.uberblock.lock().txg < last {
-        core.force_group().await?;
+        core.pass_group().await?;
     }
     rebuild::resume(core);
     Ok(())

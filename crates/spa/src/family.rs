@@ -62,6 +62,26 @@ pub fn clones_of(core: &Core, snapshots: &[ObjectId]) -> Vec<Arc<Dataset>> {
     tree.datasets.values().filter(|clone| snapshots.contains(&clone.dir.phys.lock().origin_obj)).cloned().collect()
 }
 
+/// Whether there is such an object set.
+pub fn is_there(core: &Core, objset: ObjectId) -> bool {
+    let tree = core.dsl.tree.read();
+    objset.0 == 0
+        || tree.datasets.values().any(|dataset| dataset.object == objset)
+        || tree.snapshots.iter().any(|snapshot| snapshot.object == objset)
+}
+
+/// The head that an object set is, or that a snapshot is of; `None` when that is gone.
+///
+/// # Errors
+/// Damage in the MOS, unreadable blocks.
+pub async fn head_of(core: &Core, objset: ObjectId) -> Result<Option<ObjectId>> {
+    let is_snapshot = core.dsl.tree.read().snapshots.iter().any(|snapshot| snapshot.object == objset);
+    Ok(match is_snapshot {
+        true => in_dir(core, SnapshotBonus::load(&core.dsl.mos, objset).await?.phys.dir_obj).map(|head| head.object),
+        false => Some(objset),
+    })
+}
+
 /// All others, heads and snapshots, that may share blocks with an object set; `None` when it is not there.
 ///
 /// # Errors
@@ -70,12 +90,7 @@ pub async fn relatives(core: &Core, objset: ObjectId) -> Result<Option<Vec<Objec
     if objset.0 == 0 {
         return Ok(Some(Vec::new()));
     }
-    let is_snapshot = core.dsl.tree.read().snapshots.iter().any(|snapshot| snapshot.object == objset);
-    let head = match is_snapshot {
-        true => in_dir(core, SnapshotBonus::load(&core.dsl.mos, objset).await?.phys.dir_obj).map(|head| head.object),
-        false => Some(objset),
-    };
-    let Some(head) = head else { return Ok(None) };
+    let Some(head) = head_of(core, objset).await? else { return Ok(None) };
     let Some(oldest) = oldest(core, head, Txg(0)).await? else { return Ok(None) };
     let (mut next, mut found) = (vec![oldest], Vec::new());
     while let Some(dataset) = next.pop() {

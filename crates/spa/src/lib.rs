@@ -86,6 +86,7 @@ mod leave;
 mod locked;
 mod log_spacemaps;
 mod logs;
+mod lost;
 #[cfg(test)]
 mod lost_ends;
 mod map_reader;
@@ -148,6 +149,7 @@ mod vdev_setting;
 mod vdev_zaps;
 mod verdict_flags;
 mod verdicts;
+mod wait_while;
 mod writable;
 
 pub use environment::{Environment, HostId, HostIdentity, TrimLimits};

@@ -1,14 +1,19 @@
-//! Damage that is known and not on disk yet: whether there is any, and a bell for who writes it down.
+//! Damage that readers came across and that is not on disk yet, and a bell for who writes it down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use crate::lost::Lost;
 
 /// Damage that is not on disk yet.
 #[derive(Debug, Default)]
 pub struct NewDamage {
     is_there: AtomicBool,
+    /// What is to be looked for in other data sets before.
+    pub found: Mutex<Lost>,
     /// Rung when there is some.
     pub noted: Arc<Notify>,
 }

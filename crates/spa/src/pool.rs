@@ -41,10 +41,10 @@ pub struct Pool {
 impl Pool {
     pub(crate) fn start(core: Arc<Core>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);
-        core.dsl.store.set_damage_listener(Box::new(move |bookmark, _bp| {
+        core.dsl.store.set_damage_listener(Box::new(move |bookmark, bp| {
             // What somebody else has changed since the import is no damage of the pool's.
             if let Some(core) = weak.upgrade().filter(|core| !core.is_borrowed.load(Ordering::Acquire)) {
-                error_log::note(&core, (bookmark.objset, bookmark.object));
+                error_log::note(&core, bookmark, bp);
             }
         }));
         if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {

@@ -2,9 +2,11 @@
 //! to the history.
 
 use crate::core::Core;
+use crate::error_log;
 use platter_api::event::EventValue;
 use platter_dsl::pool::PoolListener;
 use platter_dsl::watched;
+use platter_ondisk::ObjectId;
 use platter_vdev::{Condition, Leaf, LeafTrouble};
 use platter_zio::{FailMode, Phase};
 use std::sync::Arc;
@@ -18,6 +20,12 @@ impl PoolListener for Listener {
         if let Some(core) = self.0.upgrade() {
             let more = vec![("history_internal_name", name.into()), ("history_internal_str", text.into())];
             core.event("sysevent.fs.zfs.history_event", more);
+        }
+    }
+
+    fn destroyed(&self, objset: ObjectId) {
+        if let Some(core) = self.0.upgrade() {
+            error_log::forget(&core, objset);
         }
     }
 

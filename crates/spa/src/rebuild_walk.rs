@@ -140,7 +140,7 @@ impl Walk {
         // What a damaged pool says may be any number.
         let last = max.min(self.core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY));
         while self.core.uberblock.lock().txg < last && self.obstacle().is_none() {
-            self.core.force_group().await?;
+            self.core.pass_group().await?;
         }
         Ok(())
     }

@@ -29,11 +29,12 @@ use platter_ondisk::{BlkPtr, Txg, names};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::lost::Lost;
 use crate::scan_place::ScanPlace;
 use crate::scan_proof::{self, Roster};
 use crate::scan_state::{Interrupt, ScanState};
-use crate::scan_store::{Lost, checkpoint, make_stable, persist};
-use crate::{dtl, error_scrub, scan_walk};
+use crate::scan_store::{checkpoint, make_stable, persist};
+use crate::{dtl, error_log, error_scrub, scan_walk, wait_while};
 
 /// What a scan of everything that is there now, or of what is newer than `after`, begins with.
 fn begin(core: &Core, state: &mut ScanState, func: u64, after: Txg) {
@@ -315,15 +316,8 @@ pub async fn wait(core: &Arc<Core>) {
 }
 
 async fn wait_while(core: &Arc<Core>, condition: impl Fn(&ScanState) -> bool) {
-    loop {
-        let done = core.scan.lock().done.clone();
-        let mut woken = std::pin::pin!(done.notified());
-        woken.as_mut().enable();
-        if !condition(&core.scan.lock()) {
-            return;
-        }
-        woken.await;
-    }
+    let done = core.scan.lock().done.clone();
+    wait_while::wait_while(done, || condition(&core.scan.lock())).await;
 }
 
 /// One walk after the other, as long as a device needs the next.
@@ -352,20 +346,22 @@ async fn walk(core: &Arc<Core>) {
     {
         let mut scrub = core.scan.lock();
         scrub.started = Some(Instant::now());
+        scrub.matured = scrub.started;
         scrub.window.clear();
         if scrub.roster.is_none() {
             scrub.roster = Some(Roster::revive(&dtl::leaves(core), &scrub.stored));
             prove_nothing_older(&mut scrub);
         }
     }
-    let lost = Arc::new(Mutex::new(BTreeSet::new()));
-    if core.scan.lock().place != ScanPlace::default() {
-        // What the part before this place found is among the known errors.
-        lost.lock().clone_from(&core.damaged.lock());
-    }
+    let goes_on = core.scan.lock().place != ScanPlace::default();
+    // What the part before this place found is among the known errors.
+    let known = if goes_on { core.damaged.lock().clone() } else { BTreeSet::new() };
+    let lost = Arc::new(Mutex::new(Lost::with(known)));
+    core.scan.lock().lost = Arc::downgrade(&lost);
     let mut complete = matches!(scan_walk::everything(core, &lost).await, Ok(true));
     if complete {
         note_waiting(core, intent::mend_waiting(&core.dsl).await);
+        error_log::spread(core, &lost).await;
     }
     if complete && let Err(error) = make_stable(core).await {
         tracing::warn!(pool = core.name(), %error, "what the scrub repaired may not be stable");
@@ -396,7 +392,7 @@ fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
 }
 
 /// Everything was seen: lists become shorter, errors are known.
-async fn finish(core: &Arc<Core>, lost: &Lost) {
+async fn finish(core: &Arc<Core>, lost: &Mutex<Lost>) {
     let (is_scrub, saw_all) = {
         let mut scrub = core.scan.lock();
         assert_eq!(scrub.phys.state, scan_state::SCANNING, "a scan ends once: after that, it proves nothing");
@@ -418,12 +414,16 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
         (scrub.phys.func == scan_func::SCRUB, scrub.phys.min_txg == Txg(0))
     };
     let name = if is_scrub { "scrub" } else { "resilver" };
-    let found = std::mem::take(&mut *lost.lock());
-    if is_scrub && saw_all {
-        core.rebuilds.unverified.store(false, Ordering::Release);
-        *core.damaged.lock() = found;
-    } else {
-        core.damaged.lock().extend(found);
+    {
+        // Both are locked: what is destroyed meanwhile is taken from one or the other.
+        let (mut lost, mut damaged) = (lost.lock(), core.damaged.lock());
+        let found = std::mem::take(&mut lost.objects);
+        if is_scrub && saw_all {
+            core.rebuilds.unverified.store(false, Ordering::Release);
+            *damaged = found;
+        } else {
+            damaged.extend(found);
+        }
     }
     // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
     core.dsl.dirty_config();
@@ -432,7 +432,7 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
             let last = core.scan.lock().last_scrubbed;
             core.dsl.directory.put_u64(&tx, names::pool_directory::LAST_SCRUBBED_TXG.as_bytes(), last.0).await?;
         }
-        Ok(crate::error_log::write(&core, &tx).await?)
+        Ok(error_log::write(&core, &tx).await?)
     };
     if let Err(error) = core.task(write).await {
         tracing::warn!(%error, "the error log could not be written");

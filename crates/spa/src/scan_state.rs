@@ -1,15 +1,17 @@
 //! The state of a scan: what is on disk of it, what it has done, and what ends its walk.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use platter_ondisk::Txg;
 use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
 use platter_vdev::{Leaf, MissingRanges};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::lost::Lost;
 use crate::scan_place::{PLACE_WORDS, ScanPlace};
 use crate::scan_proof::{self, Roster};
 use platter_api::report::ScanReport;
@@ -58,6 +60,10 @@ pub struct ScanState {
     pub interrupt: Interrupt,
     /// Whether something changed since the walk began that is worth another one if a device still misses something.
     pub again: bool,
+    /// When freed space last had the time to become usable, or the walk began.
+    pub matured: Option<Instant>,
+    /// What the walk found lost.
+    pub lost: Weak<Mutex<Lost>>,
     /// Everything up to here was looked at; of what comes behind it some was, too.
     pub place: ScanPlace,
     /// What was counted up to the place.

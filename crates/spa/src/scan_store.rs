@@ -1,6 +1,5 @@
 //! What is on disk of a scan: its state, and how far it got with what it may prove.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,12 +11,10 @@ use platter_ondisk::dsl::{ScanPhys, scan_func, scan_state};
 use platter_ondisk::{ObjectId, ObjectType, Txg, names};
 
 use crate::core::Core;
+use crate::lost::Lost;
 use crate::scan_place::PLACE;
 use crate::scan_state::ScanState;
 use crate::{dtl, rebuild_store, scan_proof};
-
-/// Objects with blocks that could not be restored: (data set, object).
-pub type Lost = Mutex<BTreeSet<(ObjectId, ObjectId)>>;
 
 /// Writes the scan's state and place.
 ///
@@ -76,13 +73,14 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
 ///
 /// # Errors
 /// The pool is suspended; device errors.
-pub async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
-    let fresh: Vec<(ObjectId, ObjectId)> = {
-        let damaged = core.damaged.lock();
-        lost.lock().iter().copied().filter(|object| !damaged.contains(object)).collect()
+pub async fn checkpoint(core: &Arc<Core>, lost: &Mutex<Lost>) -> std::result::Result<(), PoolError> {
+    let is_more = {
+        let (lost, mut damaged) = (lost.lock(), core.damaged.lock());
+        let before = damaged.len();
+        damaged.extend(lost.objects.iter().copied());
+        damaged.len() > before
     };
-    if !fresh.is_empty() {
-        core.damaged.lock().extend(fresh);
+    if is_more {
         core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
     } else if core.dsl.version().has_scan() {
         // In a group of its own: what the place says was repaired is flushed before the place is written.
@@ -96,7 +94,7 @@ pub async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<()
 /// # Errors
 /// The pool is suspended.
 pub async fn make_stable(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
-    core.task(async |_core, _tx| Ok(())).await
+    core.pass_group().await
 }
 
 /// Loads the scan's state from the pool directory.

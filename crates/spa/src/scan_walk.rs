@@ -24,11 +24,12 @@ use platter_zio::{BlockStore, Bookmark, ENTRY_BYTES, Pinned, ScanQueue, SpaceMet
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::lost::Lost;
 use crate::scan_issue::{self, Reads, let_mature};
 use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
-use crate::scan_store::{self, Lost};
+use crate::scan_store;
 
 /// Of the blocks of an intent log ([`Bookmark::level`]).
 pub const LOG_LEVEL: i8 = -2;
@@ -37,7 +38,9 @@ const CHECKPOINT: Duration = Duration::from_secs(15);
 /// Bytes that the first round gathers. Each passes over the vdevs once, so the next one gathers up to so many times as
 /// much: those before the last are little of the whole.
 const FIRST_ROUND: u64 = 16 << 20;
-const GROWTH: u128 = 8;
+const GROWTH: u128 = 256;
+const MANY: u128 = 16;
+const DENSER: u128 = 4;
 /// No longer than this should a round take: what comes between makes the scan do it again.
 const ROUND: Duration = Duration::from_secs(300);
 /// The part of the memory for blocks that those that wait may take (`zfs_scan_mem_lim_fact`, of all memory).
@@ -70,9 +73,18 @@ impl Round {
 
     /// The one after this one, which took so long.
     fn next(self, took: Duration) -> Self {
-        let growth = (ROUND.as_millis() / took.as_millis().max(1)).clamp(1, GROWTH);
-        let growth = u64::try_from(growth).expect("it is clamped");
+        let longer = ROUND.as_millis() / took.as_millis().max(1);
+        // Of so many times as many each takes less time: they lie closer to each other.
+        let growth = if longer >= MANY { longer.saturating_mul(DENSER) } else { longer };
+        let growth = u64::try_from(growth.clamp(1, GROWTH)).expect("it is clamped");
         Self { bytes: self.bytes.saturating_mul(growth), ..self }
+    }
+
+    /// With what is left of the pool, when a round of its own for that would be a small one.
+    fn with_rest(self, core: &Core) -> Self {
+        let scan = core.scan.lock();
+        let rest = scan.phys.to_examine.saturating_sub(scan.phys.examined);
+        if rest / 2 <= self.bytes { Self { bytes: u64::MAX, ..self } } else { self }
     }
 
     fn is_reached(self, queue: &ScanQueue) -> bool {
@@ -81,14 +93,14 @@ impl Round {
 }
 
 /// Walks everything from the scan's place on; `false` when interrupted.
-pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
+pub async fn everything(core: &Arc<Core>, lost: &Arc<Mutex<Lost>>) -> Result<bool> {
     let queue = Arc::new(core.dsl.store.scan_queue());
     let mut round = Round::first(core);
     let mut written = Instant::now();
     let mut at = core.scan.lock().place;
     loop {
         let began = Instant::now();
-        let gathered = gather(core, lost, &queue, &mut at, round).await?;
+        let gathered = gather(core, lost, &queue, &mut at, round.with_rest(core)).await?;
         if matches!(gathered, Gathered::Interrupted) || !scan_issue::all(core, lost, &queue).await {
             return Ok(false);
         }
@@ -110,7 +122,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
 /// Gathers from the place `at` on, which moves on.
 async fn gather(
     core: &Arc<Core>,
-    lost: &Arc<Lost>,
+    lost: &Arc<Mutex<Lost>>,
     queue: &Arc<ScanQueue>,
     at: &mut ScanPlace,
     round: Round,
@@ -159,7 +171,7 @@ struct Slice {
     round: Round,
     /// What is looked at without waiting for its turn.
     at_once: Reads,
-    lost: Arc<Lost>,
+    lost: Arc<Mutex<Lost>>,
     shown: AtomicU64,
     /// Deflated bytes of the blocks with others below them that were seen of this object set. They are never shared:
     /// where they take more than the pool has in use, the tree repeats them, and walking it might take for ever.
@@ -171,7 +183,7 @@ impl Slice {
         core: &Arc<Core>,
         target: &Target,
         interior: u64,
-        lost: Arc<Lost>,
+        lost: Arc<Mutex<Lost>>,
         (queue, round): (Arc<ScanQueue>, Round),
     ) -> Self {
         Self {
@@ -184,7 +196,7 @@ impl Slice {
             last: Mutex::new(None),
             queue,
             round,
-            at_once: Reads::new(core, &lost, scan_issue::IN_FLIGHT),
+            at_once: Reads::new(core, &lost, scan_issue::IN_FLIGHT_AT_ONCE),
             lost,
             shown: AtomicU64::new(0),
             interior: SpaceMet::resumed(interior),
@@ -242,7 +254,7 @@ impl Visitor for Slice {
                 return Visit::Stop;
             }
             // The block itself was counted when it was verified; here it is what lies below that is lost.
-            self.lost.lock().insert((bookmark.objset, bookmark.object));
+            self.lost.lock().add(bookmark, bp);
             self.core.scan.lock().roster().note_hidden(bp.birth().max(bp.physical_birth()));
             Visit::Continue
         }

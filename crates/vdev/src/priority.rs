@@ -96,7 +96,7 @@ const RULES: PerClass<ClassRules> = PerClass([
     ClassRules {
         name: "scrub",
         at_once: 3,
-        active_max: 3,
+        active_max: 8,
         in_turn: false,
         counts_as: None,
         stance: Stance::Background,

@@ -91,8 +91,11 @@ impl State {
         let now = Instant::now();
         for class in Priority::ALL {
             let rules = class.rules();
-            let is_background = rules.stance == Stance::Background && !self.classes[class].pending.is_empty();
-            if is_background && self.classes[class].active < self.yielding.limit(now, rules.active_max) {
+            let waiting = &self.classes[class];
+            let is_background = rules.stance == Stance::Background && !waiting.pending.is_empty();
+            // More than go at once wait for their neighbours first.
+            let most = if waiting.waiting >= JOIN_MAX { rules.active_max } else { rules.at_once };
+            if is_background && waiting.active < self.yielding.limit(now, most) {
                 self.classes[class].active += 1;
                 let batch = self.classes[class].next_batch();
                 assert!(!batch.is_empty(), "what waits in the background is no padding");

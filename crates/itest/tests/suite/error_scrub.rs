@@ -226,3 +226,57 @@ fn a_device_that_is_taken_offline_in_a_scrub_is_no_error() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
+
+/// Waits until `zpool status -v` lists just these of `all`.
+fn until_listed(lab: &Lab, all: &[String], wanted: &[&String]) {
+    let begin = std::time::Instant::now();
+    loop {
+        let status = lab.zpool("status -v tank").ok();
+        let is_listed = |path: &&String| status.stdout.lines().any(|line| line.trim() == **path);
+        if all.iter().filter(is_listed).eq(wanted.iter().copied()) {
+            return;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{wanted:?} are not listed: {status}");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_loss_is_told_wherever_it_is_shared() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    let contents = data::random(7, SIZE);
+    fs::write(mount.join("file"), &contents).expect("a file");
+    lab.zfs("snapshot tank@old").ok();
+    lab.zfs("clone tank@old tank/clone").ok();
+    lab.zfs("snapshot tank@new").ok();
+    lab.export("tank");
+    spoil(&lab.disk(0), &contents[1 << 20..]);
+    lab.import("", "tank");
+    let all = [
+        mount.join("file").display().to_string(),
+        mount.join("clone/file").display().to_string(),
+        "tank@old:/file".to_owned(),
+        "tank@new:/file".to_owned(),
+    ];
+    let [head, clone, old, new] = &all;
+    // A scrub comes to it once, a reader where he reads it.
+    lab.zpool("scrub -w tank").ok();
+    until_listed(&lab, &all, &[head, clone, old, new]);
+    lab.zpool("clear tank").ok();
+    until_listed(&lab, &all, &[]);
+    fs::read(mount.join("clone/file")).expect_err("it is lost");
+    until_listed(&lab, &all, &[head, clone, old, new]);
+    // What is destroyed is not missed.
+    lab.zfs("destroy tank/clone").ok();
+    until_listed(&lab, &all, &[head, old, new]);
+    lab.zfs("destroy tank@new").ok();
+    until_listed(&lab, &all, &[head, old]);
+    fs::remove_file(mount.join("file")).expect("removed");
+    lab.zfs("destroy tank@old").ok();
+    lab.zpool("scrub -w tank").ok();
+    lab.zpool("status tank").ok().says("No known data errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
