@@ -182,6 +182,13 @@ async fn what_a_reader_finds_is_listed_wherever_it_is_shared_till_it_is_gone() {
         crate::error_log::spread_new(&pool.core).await;
         assert_eq!(damaged(&pool), of(&[a, snapshot]), "the clone lost nothing");
     }
+    // What was cleared meanwhile does not come back.
+    pool.core.damaged.lock().clear();
+    note(a, &bp);
+    pool.core.damaged.lock().clear();
+    crate::error_log::spread_new(&pool.core).await;
+    assert_eq!(damaged(&pool), of(&[]));
+    pool.core.damaged.lock().extend(of(&[a, snapshot]));
     note(ObjectId(7777), &bp);
     let own = pool.dsl().open_filesystem("tank/c").await.expect("opened");
     note(c, &own.dnode(object).await.expect("an object").block_pointer(0).await.expect("a pointer"));
@@ -199,4 +206,21 @@ async fn what_a_reader_finds_is_listed_wherever_it_is_shared_till_it_is_gone() {
     drop(pool);
     let pool = import(folder.path(), 2).await;
     assert_eq!(damaged(&pool), of(&[]), "nor is it on disk");
+}
+
+#[tokio::test]
+async fn what_a_reader_finds_during_a_scrub_outlives_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = create(folder.path()).await;
+    let object = write(&pool, "tank", None, 0, 1).await;
+    let bp = BlkPtr::HOLE;
+    let lost = Arc::new(parking_lot::Mutex::new(crate::lost::Lost::default()));
+    pool.core.scan.lock().lost = Arc::downgrade(&lost);
+    let bookmark = Bookmark { objset: head(&pool, "tank"), object, level: 0, blkid: 0 };
+    crate::error_log::note(&pool.core, bookmark, &bp);
+    assert_eq!(lost.lock().objects, [(bookmark.objset, object)].into());
+    crate::error_log::note(&pool.core, Bookmark { objset: ObjectId(7777), ..bookmark }, &bp);
+    assert_eq!(lost.lock().objects.len(), 1, "it is not there");
+    drop(lost);
+    pool.export().await.expect("exported");
 }

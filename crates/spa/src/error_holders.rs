@@ -3,75 +3,139 @@
 //!
 //! Invariant: a block that cannot be looked for counts as lost where it was found: the list is rather too long.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_dmu::changes::SPILL_BLOCK;
 use platter_dmu::traverse::{Visit, Visitor, visit};
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_zio::{BlockStore, Bookmark, ZioError};
 
 use crate::core::Core;
 use crate::error_heads::LostBlock;
 use crate::family;
-use crate::lost::FoundLost;
+use crate::lost::{Blocks, InDataset};
 use crate::object_path::{self, ObjectPath};
 use crate::scan_order;
 use crate::scan_walk::LOG_LEVEL;
 
-/// Most blocks that are looked for in data sets when a pool is imported; of more the heads are listed unseen.
-const LOOKS_MAX: usize = 10_000;
+/// Most looks at an object in one data set or snapshot for one list: of more they are listed unseen, since a list that is
+/// too long misleads nobody into trusting what is lost.
+const LOOKS_MAX: usize = 100_000;
+/// Most that are listed unseen.
+const UNSEEN_MAX: usize = 100_000;
+
+/// How much may still be looked at, and listed unseen.
+struct Budget {
+    looks: usize,
+    unseen: usize,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Self { looks: LOOKS_MAX, unseen: UNSEEN_MAX }
+    }
+}
+
+/// What is looked for: blocks of one object.
+struct Wanted<'a> {
+    object: ObjectId,
+    blocks: &'a Blocks,
+}
+
+impl Wanted<'_> {
+    /// Since when one of them can have been there.
+    fn born(&self) -> Txg {
+        self.blocks.iter().map(|(_, _, birth)| *birth).min().expect("some are looked for")
+    }
+
+    /// Whether an interior block of the object may lead to one of them.
+    fn may_be_below(&self, bookmark: Bookmark, bp: &BlkPtr) -> bool {
+        let newest = bp.birth().max(bp.physical_birth());
+        let shift = (bp.lsize() / BLKPTR_SIZE as u64).max(1).ilog2();
+        // In blocks of level 0.
+        let place = |level: i8, blkid: u64| u128::from(blkid).checked_shl(shift * level as u32).unwrap_or(u128::MAX);
+        let (begin, end) =
+            (place(bookmark.level, bookmark.blkid), place(bookmark.level, bookmark.blkid.saturating_add(1)));
+        self.blocks.iter().any(|&(level, blkid, birth)| {
+            birth <= newest && (0..bookmark.level).contains(&level) && (begin..end).contains(&place(level, blkid))
+        })
+    }
+}
 
 /// Finds out what has these blocks still, and notes it as damaged.
 pub async fn note(core: &Arc<Core>, lost: Vec<LostBlock>) {
-    let mut looks = LOOKS_MAX;
+    let mut budget = Budget::new();
     let mut damaged = BTreeSet::new();
-    for block in lost {
-        let may_look = looks > 0;
-        let found = match block.birth.0 {
-            0 => None,
-            _ => holders(core, &block, &mut looks).await,
-        };
-        let found = found.unwrap_or_else(|| vec![block.head]);
-        assert!(may_look || found == [block.head], "what is not looked for is listed where it was found");
-        damaged.extend(found.into_iter().map(|objset| (objset, block.object)));
+    let mut born: BTreeMap<InDataset, Blocks> = BTreeMap::new();
+    for LostBlock { head, object, level, blkid, birth } in lost {
+        match birth.0 {
+            0 => drop(damaged.insert((head, object))),
+            _ => drop(born.entry((head, object)).or_default().insert((level, blkid, birth))),
+        }
+    }
+    for ((head, object), blocks) in born {
+        let found = holders(core, head, &Wanted { object, blocks: &blocks }, &mut budget, &|| false).await;
+        damaged.extend(found.unwrap_or_else(|| vec![head]).into_iter().map(|objset| (objset, object)));
     }
     core.damaged.lock().extend(damaged);
 }
 
-/// Notes what else lost these blocks, since it shares them: file systems, snapshots and clones. What cannot be looked
-/// for now, a scrub or whoever reads it there finds.
-pub async fn spread(core: &Arc<Core>, lost: Vec<FoundLost>, note: impl Fn(ObjectId, ObjectId)) {
-    let mut looks = LOOKS_MAX;
-    for FoundLost { bookmark, birth } in lost {
-        let Bookmark { objset, object, level, blkid } = bookmark;
-        if objset.0 == 0 || birth.0 == 0 || core.is_over() {
+/// Finds out what else lost these blocks, since it shares them: file systems, snapshots and clones. `note` hears of each
+/// object with the one that it was found in. It ends early when `is_over`.
+pub async fn spread(
+    core: &Arc<Core>,
+    lost: BTreeMap<InDataset, Blocks>,
+    is_over: impl Fn() -> bool + Sync,
+    note: impl Fn(InDataset, InDataset),
+) {
+    let mut budget = Budget::new();
+    for ((objset, object), mut blocks) in lost {
+        blocks.retain(|(_, _, birth)| birth.0 > 0);
+        if objset.0 == 0 || blocks.is_empty() {
             continue;
         }
         let Ok(Some(head)) = family::head_of(core, objset).await else { continue };
-        let block = LostBlock { head, object, level, blkid, birth };
-        let found = holders(core, &block, &mut looks).await.unwrap_or_default();
-        found.into_iter().for_each(|holder| note(holder, object));
+        let found = holders(core, head, &Wanted { object, blocks: &blocks }, &mut budget, &is_over).await;
+        found.unwrap_or_default().into_iter().for_each(|holder| note((holder, object), (objset, object)));
+        if is_over() {
+            return;
+        }
     }
 }
 
-/// The data sets and snapshots that have a block (`process_error_block`); `None` when that cannot be found out.
-async fn holders(core: &Arc<Core>, block: &LostBlock, looks: &mut usize) -> Option<Vec<ObjectId>> {
+/// The data sets and snapshots that have one of these blocks (`process_error_block`), of those that come from where head
+/// `head` comes from; `None` when that cannot be found out.
+async fn holders(
+    core: &Arc<Core>,
+    head: ObjectId,
+    wanted: &Wanted<'_>,
+    budget: &mut Budget,
+    is_over: &(impl Fn() -> bool + Sync),
+) -> Option<Vec<ObjectId>> {
     let mut found = Vec::new();
-    let oldest = family::oldest(core, block.head, block.birth).await.ok().flatten()?;
+    let born = wanted.born();
+    let oldest = family::oldest(core, head, born).await.ok().flatten()?;
     let mut next = vec![oldest];
     while let Some(dataset) = next.pop() {
-        let snapshots = family::snapshots_since(core, &dataset, block.birth).await.ok()?;
+        let snapshots = family::snapshots_since(core, &dataset, born).await.ok()?;
         let mut holding = Vec::new();
         for objset in std::iter::once(dataset.object).chain(snapshots) {
-            if *looks == 0 {
-                return None;
+            if is_over() {
+                return Some(found);
             }
-            *looks -= 1;
-            if has(core, objset, block).await {
+            let is_holder = if budget.looks > 0 {
+                budget.looks -= 1;
+                has(core, objset, wanted).await
+            } else {
+                let is_listed = budget.unseen > 0;
+                budget.unseen = budget.unseen.saturating_sub(1);
+                is_listed
+            };
+            if is_holder {
                 holding.push(objset);
             }
         }
@@ -81,39 +145,45 @@ async fn holders(core: &Arc<Core>, block: &LostBlock, looks: &mut usize) -> Opti
     Some(found)
 }
 
-/// Whether an object set has a block still, or that cannot be found out.
-async fn has(core: &Arc<Core>, objset: ObjectId, block: &LostBlock) -> bool {
+/// Whether an object set has one of these blocks still, or that cannot be found out.
+async fn has(core: &Arc<Core>, objset: ObjectId, wanted: &Wanted<'_>) -> bool {
     let root = match scan_order::root_of_any(core, objset).await {
         Ok(Some(root)) => root,
         Ok(None) => return false,
         Err(_) => return true,
     };
     let store: Arc<dyn BlockStore> = Arc::new(core.dsl.store.clone());
-    let look = Look { block, path: ObjectPath::to(block.object), found: Mutex::new(false) };
-    let walked = visit(&store, objset, &root, just_before(block, objset), &look).await;
+    let look = Look { wanted, path: ObjectPath::to(wanted.object), found: Mutex::new(false) };
+    let walked = visit(&store, objset, &root, object_path::before(objset, wanted.object), &look).await;
     walked.is_err() || look.found.into_inner()
 }
 
-/// A walk that leads to one block.
+/// A walk that leads to blocks of one object.
 struct Look<'a> {
-    block: &'a LostBlock,
+    wanted: &'a Wanted<'a>,
     path: ObjectPath,
     found: Mutex<bool>,
 }
 
 impl Visitor for Look<'_> {
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
-        let LostBlock { object, level, blkid, birth, .. } = *self.block;
+        let Bookmark { object, level, blkid, .. } = bookmark;
+        let wanted = self.wanted.object;
         let leads = self.path.comes(bookmark);
+        let is_it = object == wanted && self.wanted.blocks.contains(&(level, blkid, bp.physical_birth()));
         let visit = match () {
-            () if (bookmark.object, bookmark.level, bookmark.blkid) == (object, level, blkid) => {
-                *self.found.lock() = bp.physical_birth() == birth;
+            () if is_it => {
+                *self.found.lock() = true;
                 Visit::Stop
             }
-            () if bookmark.level <= LOG_LEVEL => Visit::Skip,
-            () if bookmark.object == object && (0..=level).contains(&bookmark.level) => Visit::Skip,
-            () if bookmark.object == object || leads => Visit::Continue,
-            () if bookmark.object < object || object.0 == 0 => Visit::Skip,
+            () if level <= LOG_LEVEL => Visit::Skip,
+            () if object == wanted && level == 0 => Visit::Skip,
+            () if object == wanted && level > 0 => match self.wanted.may_be_below(bookmark, bp) {
+                true => Visit::Continue,
+                false => Visit::Skip,
+            },
+            () if object == wanted || leads => Visit::Continue,
+            () if object < wanted || wanted.0 == 0 => Visit::Skip,
             () => Visit::Stop,
         };
         async move { visit }.boxed()
@@ -124,15 +194,5 @@ impl Visitor for Look<'_> {
         let leads_there = self.path.is_part(bookmark);
         *self.found.lock() |= leads_there;
         async move { if leads_there { Visit::Stop } else { Visit::Continue } }.boxed()
-    }
-}
-
-/// After what a walk of an object set has to begin to come to a block soon.
-fn just_before(block: &LostBlock, objset: ObjectId) -> Option<Bookmark> {
-    match (block.level, block.blkid) {
-        (0, blkid @ 1..SPILL_BLOCK) if block.object.0 > 1 => {
-            Some(Bookmark { objset, object: block.object, level: 0, blkid: blkid - 1 })
-        }
-        _ => object_path::before(objset, block.object),
     }
 }

@@ -14,7 +14,7 @@ use platter_zio::Bookmark;
 
 use crate::core::Core;
 use crate::error_heads::{self, LostBlock};
-use crate::lost::Lost;
+use crate::lost::{InDataset, Lost};
 use crate::{error_holders, family};
 
 /// More entries are not loaded: the message is the same.
@@ -28,19 +28,32 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// Notes that a block is lost.
 pub fn note(core: &Core, bookmark: Bookmark, bp: &BlkPtr) {
-    if add(core, &mut core.damaged.lock(), (bookmark.objset, bookmark.object)) {
+    let object = (bookmark.objset, bookmark.object);
+    let (is_new, is_listed) = {
+        let mut damaged = core.damaged.lock();
+        (add(core, &mut damaged, object), damaged.contains(&object))
+    };
+    if is_listed && core.new_damage.is_first(bookmark, bp.physical_birth()) {
         core.new_damage.found.lock().add(bookmark, bp);
+        core.new_damage.noted.notify_one();
+    }
+    if is_new {
         core.new_damage.comes();
+    }
+    // A scan under way has passed it, or does not come there: its end does not make that whole.
+    let scanned = core.scan.lock().lost.upgrade();
+    if let Some(lost) = scanned.filter(|_| is_listed) {
+        lost.lock().add(bookmark, bp);
     }
 }
 
 /// Adds an object to what is known, unless its data set is gone; `true` if it is new. `known` is locked, so that
 /// [`forget`] comes before or after.
-fn add(core: &Core, known: &mut BTreeSet<(ObjectId, ObjectId)>, object: (ObjectId, ObjectId)) -> bool {
+fn add(core: &Core, known: &mut BTreeSet<InDataset>, object: InDataset) -> bool {
     !known.contains(&object) && family::is_there(core, object.0) && known.insert(object)
 }
 
-fn remove(known: &mut BTreeSet<(ObjectId, ObjectId)>, objset: ObjectId) -> bool {
+fn remove(known: &mut BTreeSet<InDataset>, objset: ObjectId) -> bool {
     let of_it = known.range((objset, ObjectId(0))..=(objset, ObjectId(u64::MAX)));
     let of_it: Vec<_> = of_it.copied().collect();
     for object in &of_it {
@@ -66,13 +79,14 @@ pub fn forget(core: &Core, objset: ObjectId) {
 /// Looks for what else lost the blocks that `lost` found so far, and adds it to these.
 pub async fn spread(core: &Arc<Core>, lost: &Mutex<Lost>) {
     let blocks = lost.lock().take_blocks();
-    error_holders::spread(core, blocks, |objset, object| {
-        add(core, &mut lost.lock().objects, (objset, object));
+    let is_over = || core.is_over() || core.scan.lock().is_interrupted();
+    error_holders::spread(core, blocks, is_over, |other, _| {
+        add(core, &mut lost.lock().objects, other);
     })
     .await;
 }
 
-/// Writes what readers came across, until the pool is closed.
+/// Looks for what else lost what readers came across, and writes both, until the pool is closed.
 pub async fn watch(weak: Weak<Core>) {
     let Some(noted) = weak.upgrade().map(|core| core.new_damage.noted.clone()) else { return };
     loop {
@@ -93,15 +107,20 @@ pub async fn watch(weak: Weak<Core>) {
 /// Looks for what else lost the blocks that readers came across.
 pub async fn spread_new(core: &Arc<Core>) {
     let found = core.new_damage.found.lock().take_blocks();
-    error_holders::spread(core, found, |objset, object| {
-        add(core, &mut core.damaged.lock(), (objset, object));
+    let is_over = || core.is_over() || core.dsl.store.suspension().is_suspended();
+    error_holders::spread(core, found, is_over, |other, origin| {
+        let mut damaged = core.damaged.lock();
+        // A scrub may have found it whole meanwhile, or somebody cleared the list.
+        if damaged.contains(&origin) && add(core, &mut damaged, other) {
+            core.new_damage.comes();
+        }
     })
     .await;
 }
 
 /// Writes what readers came across since the list was last written.
 pub async fn write_new(core: &Arc<Core>) {
-    if !core.new_damage.is_there() || core.dsl.store.suspension().is_suspended() {
+    if core.dsl.read_only || !core.new_damage.is_there() || core.dsl.store.suspension().is_suspended() {
         return;
     }
     if let Err(error) = core.task(async |core, tx| Ok(write(&core, &tx).await?)).await {
@@ -147,7 +166,7 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
 #[derive(Debug, Default)]
 pub struct Listed {
     /// Objects, each with its data set.
-    pub damaged: BTreeSet<(ObjectId, ObjectId)>,
+    pub damaged: BTreeSet<InDataset>,
     /// Blocks of which is to be found out yet [who has them](crate::error_holders::note).
     pub blocks: Vec<LostBlock>,
 }

@@ -203,6 +203,10 @@ async fn judge(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<O
     // What is lost there no more (it was freed, or written over) snapshots and clones may have still.
     let Some(relatives) = family::relatives(core, objset).await? else { return Ok(Some(false)) };
     for relative in relatives {
+        // Those that are listed have their own turn.
+        if core.damaged.lock().contains(&(relative, object)) {
+            continue;
+        }
         match verify(core, relative, object).await? {
             Some(true) => {}
             Some(false) => drop(core.damaged.lock().insert((relative, object))),
@@ -210,6 +214,7 @@ async fn judge(core: &Arc<Core>, objset: ObjectId, object: ObjectId) -> Result<O
         }
     }
     core.damaged.lock().remove(&(objset, object));
+    core.new_damage.becomes_less();
     Ok(Some(true))
 }
 

@@ -26,6 +26,8 @@ use platter_dsl::error::Result;
 const HANG: Duration = Duration::from_secs(8);
 /// How long a pool that was given up may take to notice it everywhere.
 const SETTLE: Duration = Duration::from_secs(5);
+/// How long it may take to find out what else lost what readers came across.
+const LOOKS: Duration = Duration::from_secs(5);
 
 /// What is not on the devices of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +136,8 @@ impl Pool {
             error_scrub::halt(&self.core).await;
             free_commands::halt(&self.core).await;
             if !self.core.dsl.read_only {
+                // Of what is not found out in this time, whoever comes across it again tells.
+                let _ = tokio::time::timeout(LOOKS, error_log::spread_new(&self.core)).await;
                 error_log::write_new(&self.core).await;
             }
             Ok(())

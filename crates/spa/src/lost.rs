@@ -2,59 +2,51 @@
 //!
 //! Invariants:
 //! - an object with a lost block is known at once, in the data set where it was found;
-//! - of one object only some blocks are looked for in others: where one is shared, most are.
+//! - every lost block is looked for in others, too, up to so many that memory allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_zio::Bookmark;
 
-/// Blocks of one object that are looked for elsewhere.
-const BLOCKS_EACH: usize = 4;
-/// Objects of which blocks are looked for elsewhere.
-const OBJECTS_MAX: usize = 10_000;
+/// Most blocks that are kept: 128 GiB of usual ones.
+const BLOCKS_MAX: usize = 1 << 20;
 
-/// Where a block was found to be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundLost {
-    /// Its place there.
-    pub bookmark: Bookmark,
-    /// When it was written, wherever it is.
-    pub birth: Txg,
-}
+/// An object with the data set or snapshot that has it.
+pub type InDataset = (ObjectId, ObjectId);
+
+/// Blocks of one object: level, number at that level, and when each was written, wherever it is.
+pub type Blocks = BTreeSet<(i8, u64, Txg)>;
 
 /// What was found so far.
 #[derive(Debug, Default)]
 pub struct Lost {
-    /// Objects that lack something, each with its data set.
-    pub objects: BTreeSet<(ObjectId, ObjectId)>,
-    blocks: BTreeMap<(ObjectId, ObjectId), Vec<FoundLost>>,
+    /// Objects that lack something.
+    pub objects: BTreeSet<InDataset>,
+    blocks: BTreeMap<InDataset, Blocks>,
+    count: usize,
 }
 
 impl Lost {
     /// From what is known already.
-    pub fn with(objects: BTreeSet<(ObjectId, ObjectId)>) -> Self {
-        Self { objects, blocks: BTreeMap::new() }
+    pub fn with(objects: BTreeSet<InDataset>) -> Self {
+        Self { objects, ..Self::default() }
     }
 
     /// A block could not be had.
     pub fn add(&mut self, bookmark: Bookmark, bp: &BlkPtr) {
         let object = (bookmark.objset, bookmark.object);
-        let found = FoundLost { bookmark, birth: bp.physical_birth() };
         self.objects.insert(object);
-        if self.blocks.len() >= OBJECTS_MAX && !self.blocks.contains_key(&object) {
-            return;
+        if self.count < BLOCKS_MAX {
+            let block = (bookmark.level, bookmark.blkid, bp.physical_birth());
+            self.count += usize::from(self.blocks.entry(object).or_default().insert(block));
         }
-        let blocks = self.blocks.entry(object).or_default();
-        if blocks.len() < BLOCKS_EACH && !blocks.contains(&found) {
-            blocks.push(found);
-        }
-        assert!(blocks.len() <= BLOCKS_EACH, "only some are looked for");
     }
 
     /// Takes the blocks that are to be looked for in other data sets.
-    pub fn take_blocks(&mut self) -> Vec<FoundLost> {
-        std::mem::take(&mut self.blocks).into_values().flatten().collect()
+    pub fn take_blocks(&mut self) -> BTreeMap<InDataset, Blocks> {
+        self.count = 0;
+        std::mem::take(&mut self.blocks)
     }
 }
 
@@ -63,20 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_blocks_of_each_object_are_looked_for() {
+    fn each_block_is_looked_for_once() {
         let mut lost = Lost::with([(ObjectId(5), ObjectId(6))].into());
-        let bp = BlkPtr::HOLE;
-        for object in 0..OBJECTS_MAX as u64 + 10 {
-            for blkid in 0..10 {
-                let bookmark = Bookmark { objset: ObjectId(54), object: ObjectId(object), level: 0, blkid };
-                lost.add(bookmark, &bp);
-                lost.add(bookmark, &bp);
-            }
+        for blkid in (0..1000).chain(0..1000) {
+            lost.add(Bookmark { objset: ObjectId(54), object: ObjectId(7), level: 0, blkid }, &BlkPtr::HOLE);
         }
-        assert_eq!(lost.objects.len(), OBJECTS_MAX + 11);
+        assert_eq!(lost.objects, [(ObjectId(5), ObjectId(6)), (ObjectId(54), ObjectId(7))].into());
         let blocks = lost.take_blocks();
-        assert_eq!(blocks.len(), OBJECTS_MAX * BLOCKS_EACH);
-        assert_eq!(blocks[1].bookmark.blkid, 1, "each once");
+        assert_eq!((blocks.len(), blocks[&(ObjectId(54), ObjectId(7))].len()), (1, 1000));
         assert!(lost.take_blocks().is_empty());
     }
 }

@@ -60,8 +60,8 @@ impl Pool {
         if !core.dsl.read_only {
             watched::spawn(&core.dsl, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
             watched::spawn(&core.dsl, "the watch over devices", takeover::watch(Arc::downgrade(&core)));
-            watched::spawn(&core.dsl, "the list of errors", error_log::watch(Arc::downgrade(&core)));
         }
+        watched::spawn(&core.dsl, "the list of errors", error_log::watch(Arc::downgrade(&core)));
         let sync_loop =
             (!core.dsl.read_only).then(|| watched::spawn(&core.dsl, "the sync loop", sync::run(core.clone())));
         Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
@@ -481,6 +481,7 @@ impl Pool {
         autotrim::follow(&self.core);
         if device.is_none() {
             self.core.damaged.lock().clear();
+            self.core.new_damage.becomes_less();
             if !self.core.dsl.read_only {
                 self.core.task(async |core, tx| Ok(error_log::write(&core, &tx).await?)).await?;
             }

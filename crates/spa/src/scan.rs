@@ -418,6 +418,7 @@ async fn finish(core: &Arc<Core>, lost: &Mutex<Lost>) {
         // Both are locked: what is destroyed meanwhile is taken from one or the other.
         let (mut lost, mut damaged) = (lost.lock(), core.damaged.lock());
         let found = std::mem::take(&mut lost.objects);
+        core.new_damage.becomes_less();
         if is_scrub && saw_all {
             core.rebuilds.unverified.store(false, Ordering::Release);
             *damaged = found;

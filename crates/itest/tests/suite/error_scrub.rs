@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use platter_itest::{Lab, data, zdb};
 use serde_json::Value;
@@ -279,4 +280,73 @@ fn a_loss_is_told_wherever_it_is_shared() {
     lab.zpool("status tank").ok().says("No known data errors");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+const BLOCK: usize = 128 << 10;
+
+/// Reads one block of a file past the kernel's cache, which fails.
+fn cannot_read(file: &Path, block: usize) {
+    let (input, skip) = (format!("if={}", file.display()), format!("skip={block}"));
+    let dd = Command::new("dd").args([&*input, &*skip, "of=/dev/null", "bs=128k", "count=1", "iflag=direct"]).output();
+    assert!(!dd.expect("dd runs").status.success(), "block {block} is lost");
+}
+
+#[test]
+fn a_loss_is_told_where_only_a_part_of_it_is_shared() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    let (file, old, new) = (mount.join("file"), data::random(1, 8 * BLOCK), data::random(2, 6 * BLOCK));
+    fs::write(&file, &old).expect("a file");
+    lab.zfs("snapshot tank@s").ok();
+    File::options().write(true).open(&file).expect("it").write_all_at(&new, 0).expect("written over");
+    lab.export("tank");
+    (0..8).for_each(|block| spoil(&lab.disk(0), &old[block * BLOCK..]));
+    lab.import("", "tank");
+    let all = [file.display().to_string(), "tank@s:/file".to_owned()];
+    let [head, snapshot] = &all;
+    lab.zpool("scrub -w tank").ok();
+    until_listed(&lab, &all, &[head, snapshot]);
+    lab.zfs("destroy tank@s").ok();
+    until_listed(&lab, &all, &[head]);
+    cannot_read(&file, 7);
+}
+
+#[test]
+fn each_block_that_a_reader_misses_is_looked_for_elsewhere() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O compression=off -O recordsize=128k", "tank", "d0");
+    let (file, old, new) = (mount.join("file"), data::random(1, 8 * BLOCK), data::random(2, BLOCK));
+    fs::write(&file, &old).expect("a file");
+    lab.zfs("snapshot tank@s").ok();
+    File::options().write(true).open(&file).expect("it").write_all_at(&new, 0).expect("written over");
+    lab.export("tank");
+    spoil(&lab.disk(0), &new);
+    spoil(&lab.disk(0), &old[7 * BLOCK..]);
+    lab.import("", "tank");
+    let all = [file.display().to_string(), "tank@s:/file".to_owned()];
+    let [head, snapshot] = &all;
+    cannot_read(&file, 0);
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    until_listed(&lab, &all, &[head]);
+    cannot_read(&file, 7);
+    until_listed(&lab, &all, &[head, snapshot]);
+    // What is cleared does not come back by itself.
+    lab.zpool("clear tank").ok();
+    cannot_read(&file, 7);
+    lab.zpool("clear tank").ok();
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    until_listed(&lab, &all, &[]);
+    // An export does not wait for who looks.
+    cannot_read(&file, 7);
+    lab.export("tank");
+    lab.import("", "tank");
+    until_listed(&lab, &all, &[head, snapshot]);
+    // Nor does it need a pool that can be written.
+    lab.zpool("clear tank").ok();
+    lab.export("tank");
+    lab.import("-o readonly=on", "tank");
+    cannot_read(&file, 7);
+    until_listed(&lab, &all, &[head, snapshot]);
 }

@@ -107,7 +107,9 @@ pub(super) async fn too_much(story: &mut Story) -> Result<(), String> {
         let report = report(&pool).await?;
         let named: Vec<(&str, u64)> = report.errors.iter().map(|e| (e.dataset.as_str(), e.object)).collect();
         let want = if lost > 0 { vec![(dataset.as_str(), object.0)] } else { Vec::new() };
-        if named != want {
+        // Where cache devices had all of it, only a scrub finds what the disks lost.
+        let is_found_later = scrubbed && lost == 0 && !report.caches.is_empty() && named == [(&*dataset, object.0)];
+        if named != want && !is_found_later {
             return Err(format!("{when}: the list of errors is {named:?} instead of {want:?}"));
         }
     }

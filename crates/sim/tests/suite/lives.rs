@@ -20,7 +20,7 @@ fn pools_live_through_faults_and_power_cuts_without_a_wrong_byte() {
 /// What a few lives have in them. Each also shows that nothing of it makes a file wrong.
 #[test]
 fn cache_devices_are_read_spares_stand_in_and_pools_grow() {
-    let lives = [5, 11, 24, 61].map(|seed| short(seed, Vec::new()));
+    let lives = [19, 33, 34, 37].map(|seed| short(seed, Vec::new()));
     let sum = |of: fn(&Outcome) -> u64| lives.iter().map(of).sum::<u64>();
     assert!(sum(|life| life.cached.hits) > 20, "cache devices are hardly read");
     assert!(sum(|life| life.cached.wrong) > 0, "no cache device returned anything wrong");
