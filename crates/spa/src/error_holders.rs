@@ -1,7 +1,9 @@
 //! Who has a block that a list of errors names: the file systems, snapshots and clones that share it, as far as it was
 //! neither freed nor written over since (`process_error_block`, `module/zfs/spa_errlog.c`).
 //!
-//! Invariant: a block that cannot be looked for counts as lost where it was found: the list is rather too long.
+//! Invariants:
+//! - a block that cannot be looked for counts as lost where it was found: the list is rather too long;
+//! - only blocks with a birth are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,12 +20,11 @@ use crate::core::Core;
 use crate::error_heads::LostBlock;
 use crate::family;
 use crate::lost::{Blocks, InDataset};
-use crate::object_path::{self, ObjectPath};
+use crate::object_path::{self, LOG_LEVEL, ObjectPath};
 use crate::scan_order;
-use crate::scan_walk::LOG_LEVEL;
 
-/// Most looks at an object in one data set or snapshot for one list: of more they are listed unseen, since a list that is
-/// too long misleads nobody into trusting what is lost.
+/// Most looks at an object in one data set or snapshot for one list. More are listed unseen: a list that is too long
+/// has nobody trust what is lost.
 const LOOKS_MAX: usize = 100_000;
 /// Most that are listed unseen.
 const UNSEEN_MAX: usize = 100_000;
@@ -46,7 +47,12 @@ struct Wanted<'a> {
     blocks: &'a Blocks,
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
+    fn new(object: ObjectId, blocks: &'a Blocks) -> Self {
+        assert!(blocks.iter().all(|(_, _, birth)| birth.0 > 0), "of what has no birth nobody can tell who has it");
+        Self { object, blocks }
+    }
+
     /// Since when one of them can have been there.
     fn born(&self) -> Txg {
         self.blocks.iter().map(|(_, _, birth)| *birth).min().expect("some are looked for")
@@ -78,14 +84,14 @@ pub async fn note(core: &Arc<Core>, lost: Vec<LostBlock>) {
         }
     }
     for ((head, object), blocks) in born {
-        let found = holders(core, head, &Wanted { object, blocks: &blocks }, &mut budget, &|| false).await;
+        let found = holders(core, head, &Wanted::new(object, &blocks), &mut budget, &|| false).await;
         damaged.extend(found.unwrap_or_else(|| vec![head]).into_iter().map(|objset| (objset, object)));
     }
     core.damaged.lock().extend(damaged);
 }
 
-/// Finds out what else lost these blocks, since it shares them: file systems, snapshots and clones. `note` hears of each
-/// object with the one that it was found in. It ends early when `is_over`.
+/// Finds out what else lost these blocks, since it shares them: file systems, snapshots and clones. `note` hears of
+/// each object with the one that it was found in. It ends early when `is_over`.
 pub async fn spread(
     core: &Arc<Core>,
     lost: BTreeMap<InDataset, Blocks>,
@@ -99,7 +105,7 @@ pub async fn spread(
             continue;
         }
         let Ok(Some(head)) = family::head_of(core, objset).await else { continue };
-        let found = holders(core, head, &Wanted { object, blocks: &blocks }, &mut budget, &is_over).await;
+        let found = holders(core, head, &Wanted::new(object, &blocks), &mut budget, &is_over).await;
         found.unwrap_or_default().into_iter().for_each(|holder| note((holder, object), (objset, object)));
         if is_over() {
             return;
@@ -107,8 +113,8 @@ pub async fn spread(
     }
 }
 
-/// The data sets and snapshots that have one of these blocks (`process_error_block`), of those that come from where head
-/// `head` comes from; `None` when that cannot be found out.
+/// The data sets and snapshots that have one of these blocks (`process_error_block`), of those that come from where
+/// head `head` comes from; `None` when that cannot be found out.
 async fn holders(
     core: &Arc<Core>,
     head: ObjectId,

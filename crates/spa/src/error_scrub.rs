@@ -29,8 +29,7 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::error_scrub_state::ErrorScrub;
-use crate::object_path::{self, ObjectPath};
-use crate::scan_walk::LOG_LEVEL;
+use crate::object_path::{self, LOG_LEVEL, ObjectPath};
 use crate::{family, scan_issue, scan_order, wait_while};
 
 /// Blocks that are read at a time.

@@ -1,4 +1,4 @@
-//! Blocks that could not be had, as they are found: what is listed at once, and what is still to be looked for elsewhere.
+//! Blocks that could not be had, as they are found: what is listed at once, and what is to be looked for elsewhere.
 //!
 //! Invariants:
 //! - an object with a lost block is known at once, in the data set where it was found;
@@ -41,6 +41,7 @@ impl Lost {
             let block = (bookmark.level, bookmark.blkid, bp.physical_birth());
             self.count += usize::from(self.blocks.entry(object).or_default().insert(block));
         }
+        assert!(self.count <= BLOCKS_MAX, "memory allows no more");
     }
 
     /// Takes the blocks that are to be looked for in other data sets.

@@ -11,7 +11,8 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::dnode::DNODES_PER_BLOCK;
 use platter_zio::Bookmark;
 
-use crate::scan_walk::LOG_LEVEL;
+/// Of the blocks of an intent log ([`Bookmark::level`]).
+pub const LOG_LEVEL: i8 = -2;
 
 const META: ObjectId = ObjectId(0);
 

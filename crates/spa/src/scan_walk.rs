@@ -25,14 +25,13 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::lost::Lost;
+use crate::object_path::LOG_LEVEL;
 use crate::scan_issue::{self, Reads, let_mature};
 use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
 use crate::scan_store;
 
-/// Of the blocks of an intent log ([`Bookmark::level`]).
-pub const LOG_LEVEL: i8 = -2;
 /// The place of the walk is written at least this often, where rounds are not longer.
 const CHECKPOINT: Duration = Duration::from_secs(15);
 /// Bytes that the first round gathers. Each passes over the vdevs once, so the next one gathers up to so many times as
