@@ -224,3 +224,23 @@ async fn what_a_reader_finds_during_a_scrub_outlives_it() {
     drop(lost);
     pool.export().await.expect("exported");
 }
+
+#[tokio::test]
+async fn what_an_interrupted_scan_found_is_looked_for_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = create(folder.path()).await;
+    let object = write(&pool, "tank", None, 0, 1).await;
+    pool.dsl().take_snapshots(&["tank@s".to_owned()], &BTreeMap::new()).await.expect("a snapshot");
+    let (tank, snapshot) = (head(&pool, "tank"), snapshot_before(&pool, "tank"));
+    let os = pool.dsl().open_filesystem("tank").await.expect("opened");
+    let bp = os.dnode(object).await.expect("an object").block_pointer(0).await.expect("a pointer");
+    drop(os);
+    let lost = parking_lot::Mutex::new(crate::lost::Lost::default());
+    lost.lock().add(Bookmark { objset: snapshot, object, level: 0, blkid: 0 }, &bp);
+    pool.core.scan.lock().interrupt = crate::scan_state::Interrupt::Halt;
+    crate::scan_store::checkpoint(&pool.core, &lost).await.expect("written");
+    pool.core.scan.lock().interrupt = crate::scan_state::Interrupt::None;
+    crate::error_log::spread_new(&pool.core).await;
+    assert_eq!(damaged(&pool), [(tank, object), (snapshot, object)].into());
+    pool.export().await.expect("exported");
+}

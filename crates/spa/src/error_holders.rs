@@ -91,15 +91,15 @@ pub async fn note(core: &Arc<Core>, lost: Vec<LostBlock>) {
 }
 
 /// Finds out what else lost these blocks, since it shares them: file systems, snapshots and clones. `note` hears of
-/// each object with the one that it was found in. It ends early when `is_over`.
+/// each object with the one that it was found in. It ends early when `is_over`: what is left then is returned.
 pub async fn spread(
     core: &Arc<Core>,
-    lost: BTreeMap<InDataset, Blocks>,
+    mut lost: BTreeMap<InDataset, Blocks>,
     is_over: impl Fn() -> bool + Sync,
     note: impl Fn(InDataset, InDataset),
-) {
+) -> BTreeMap<InDataset, Blocks> {
     let mut budget = Budget::new();
-    for ((objset, object), mut blocks) in lost {
+    while let Some(((objset, object), mut blocks)) = lost.pop_first() {
         blocks.retain(|(_, _, birth)| birth.0 > 0);
         if objset.0 == 0 || blocks.is_empty() {
             continue;
@@ -108,9 +108,11 @@ pub async fn spread(
         let found = holders(core, head, &Wanted::new(object, &blocks), &mut budget, &is_over).await;
         found.unwrap_or_default().into_iter().for_each(|holder| note((holder, object), (objset, object)));
         if is_over() {
-            return;
+            lost.insert((objset, object), blocks);
+            break;
         }
     }
+    lost
 }
 
 /// The data sets and snapshots that have one of these blocks (`process_error_block`), of those that come from where

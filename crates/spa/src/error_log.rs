@@ -42,8 +42,11 @@ pub fn note(core: &Core, bookmark: Bookmark, bp: &BlkPtr) {
     }
     // A scan under way has passed it, or does not come there: its end does not make that whole.
     let scanned = core.scan.lock().lost.upgrade();
-    if let Some(lost) = scanned.filter(|_| is_listed) {
-        lost.lock().add(bookmark, bp);
+    if let Some(lost) = scanned {
+        let mut lost = lost.lock();
+        if family::is_there(core, bookmark.objset) {
+            lost.add(bookmark, bp);
+        }
     }
 }
 
@@ -76,14 +79,19 @@ pub fn forget(core: &Core, objset: ObjectId) {
     }
 }
 
-/// Looks for what else lost the blocks that `lost` found so far, and adds it to these.
+/// Looks for what else lost the blocks that `lost` found so far, and adds it to these. What an interrupted scan leaves
+/// is looked for later, as if a reader had come across it.
 pub async fn spread(core: &Arc<Core>, lost: &Mutex<Lost>) {
-    let blocks = lost.lock().take_blocks();
+    let blocks = lost.lock().blocks.take();
     let is_over = || core.is_over() || core.scan.lock().is_interrupted();
-    error_holders::spread(core, blocks, is_over, |other, _| {
+    let left = error_holders::spread(core, blocks, is_over, |other, _| {
         add(core, &mut lost.lock().objects, other);
-    })
-    .await;
+    });
+    let left = left.await;
+    if !left.is_empty() {
+        core.new_damage.found.lock().extend(left);
+        core.new_damage.noted.notify_one();
+    }
 }
 
 /// Looks for what else lost what readers came across, and writes both, until the pool is closed.
@@ -106,16 +114,17 @@ pub async fn watch(weak: Weak<Core>) {
 
 /// Looks for what else lost the blocks that readers came across.
 pub async fn spread_new(core: &Arc<Core>) {
-    let found = core.new_damage.found.lock().take_blocks();
+    let found = core.new_damage.found.lock().take();
     let is_over = || core.is_over() || core.dsl.store.suspension().is_suspended();
-    error_holders::spread(core, found, is_over, |other, origin| {
+    let left = error_holders::spread(core, found, is_over, |other, origin| {
         let mut damaged = core.damaged.lock();
         // A scrub may have found it whole meanwhile, or somebody cleared the list.
         if damaged.contains(&origin) && add(core, &mut damaged, other) {
             core.new_damage.comes();
         }
-    })
-    .await;
+    });
+    let left = left.await;
+    core.new_damage.found.lock().extend(left);
 }
 
 /// Writes what readers came across since the list was last written.

@@ -18,13 +18,46 @@ pub type InDataset = (ObjectId, ObjectId);
 /// Blocks of one object: level, number at that level, and when each was written, wherever it is.
 pub type Blocks = BTreeSet<(i8, u64, Txg)>;
 
+/// Blocks that are to be looked for in other data sets.
+#[derive(Debug, Default)]
+pub struct LostBlocks {
+    blocks: BTreeMap<InDataset, Blocks>,
+    count: usize,
+}
+
+impl LostBlocks {
+    /// One more, if there is place for it.
+    pub fn add(&mut self, bookmark: Bookmark, bp: &BlkPtr) {
+        let block = (bookmark.level, bookmark.blkid, bp.physical_birth());
+        self.extend([((bookmark.objset, bookmark.object), [block].into())].into());
+    }
+
+    /// More of them, as far as there is place.
+    pub fn extend(&mut self, more: BTreeMap<InDataset, Blocks>) {
+        for (object, blocks) in more {
+            let place = BLOCKS_MAX - self.count;
+            let of_it = self.blocks.entry(object).or_default();
+            let before = of_it.len();
+            of_it.extend(blocks.into_iter().take(place));
+            self.count += of_it.len() - before;
+        }
+        assert!(self.count <= BLOCKS_MAX, "memory allows no more");
+    }
+
+    /// Takes all of them.
+    pub fn take(&mut self) -> BTreeMap<InDataset, Blocks> {
+        self.count = 0;
+        std::mem::take(&mut self.blocks)
+    }
+}
+
 /// What was found so far.
 #[derive(Debug, Default)]
 pub struct Lost {
     /// Objects that lack something.
     pub objects: BTreeSet<InDataset>,
-    blocks: BTreeMap<InDataset, Blocks>,
-    count: usize,
+    /// What they lack.
+    pub blocks: LostBlocks,
 }
 
 impl Lost {
@@ -35,19 +68,8 @@ impl Lost {
 
     /// A block could not be had.
     pub fn add(&mut self, bookmark: Bookmark, bp: &BlkPtr) {
-        let object = (bookmark.objset, bookmark.object);
-        self.objects.insert(object);
-        if self.count < BLOCKS_MAX {
-            let block = (bookmark.level, bookmark.blkid, bp.physical_birth());
-            self.count += usize::from(self.blocks.entry(object).or_default().insert(block));
-        }
-        assert!(self.count <= BLOCKS_MAX, "memory allows no more");
-    }
-
-    /// Takes the blocks that are to be looked for in other data sets.
-    pub fn take_blocks(&mut self) -> BTreeMap<InDataset, Blocks> {
-        self.count = 0;
-        std::mem::take(&mut self.blocks)
+        self.objects.insert((bookmark.objset, bookmark.object));
+        self.blocks.add(bookmark, bp);
     }
 }
 
@@ -62,8 +84,11 @@ mod tests {
             lost.add(Bookmark { objset: ObjectId(54), object: ObjectId(7), level: 0, blkid }, &BlkPtr::HOLE);
         }
         assert_eq!(lost.objects, [(ObjectId(5), ObjectId(6)), (ObjectId(54), ObjectId(7))].into());
-        let blocks = lost.take_blocks();
+        let blocks = lost.blocks.take();
         assert_eq!((blocks.len(), blocks[&(ObjectId(54), ObjectId(7))].len()), (1, 1000));
-        assert!(lost.take_blocks().is_empty());
+        assert!(lost.blocks.take().is_empty());
+        // What was not looked for is put back.
+        lost.blocks.extend(blocks.clone());
+        assert_eq!(lost.blocks.take(), blocks);
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use platter_ondisk::Txg;
 use platter_zio::Bookmark;
 
-use crate::lost::Lost;
+use crate::lost::LostBlocks;
 
 /// So many blocks that were looked for are remembered.
 const KNOWN_MAX: usize = 100_000;
@@ -20,7 +20,7 @@ const KNOWN_MAX: usize = 100_000;
 pub struct NewDamage {
     is_there: AtomicBool,
     /// What is to be looked for in other data sets before.
-    pub found: Mutex<Lost>,
+    pub found: Mutex<LostBlocks>,
     /// What was looked for already: who reads a damaged file comes across the same again and again.
     known: Mutex<HashSet<(Bookmark, Txg)>>,
     /// Rung when there is some.

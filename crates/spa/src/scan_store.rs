@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::lost::Lost;
 use crate::scan_place::PLACE;
 use crate::scan_state::ScanState;
-use crate::{dtl, rebuild_store, scan_proof};
+use crate::{dtl, error_log, rebuild_store, scan_proof};
 
 /// Writes the scan's state and place.
 ///
@@ -74,6 +74,7 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
 /// # Errors
 /// The pool is suspended; device errors.
 pub async fn checkpoint(core: &Arc<Core>, lost: &Mutex<Lost>) -> std::result::Result<(), PoolError> {
+    error_log::spread(core, lost).await;
     let is_more = {
         let (lost, mut damaged) = (lost.lock(), core.damaged.lock());
         let before = damaged.len();
@@ -81,7 +82,7 @@ pub async fn checkpoint(core: &Arc<Core>, lost: &Mutex<Lost>) -> std::result::Re
         damaged.len() > before
     };
     if is_more {
-        core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+        core.task(async |core, tx| Ok(error_log::write(&core, &tx).await?)).await?;
     } else if core.dsl.version().has_scan() {
         // In a group of its own: what the place says was repaired is flushed before the place is written.
         make_stable(core).await?;
