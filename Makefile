@@ -64,8 +64,9 @@ $(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
 $(TOOLS)/bin/pjdfstest: PROFILE := --debug
 $(TOOLS)/bin/fsx: VERSION := 0.3.2
 
-# Tests that run at once: most of them wait for a disk, a daemon or a time.
-TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
+# Tests that run at once: most of them wait for a disk, a daemon or a time (with two for each processor, 0.45 of both
+# processors were in use).
+TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 
 # The integration tests run the binary, so it is built first, in the same profile, and with what the tests ask of
 # libraries, so that all is compiled once. One that fails does not hide the next.

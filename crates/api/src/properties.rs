@@ -116,7 +116,15 @@ pub const NATIVES: &[Native] = &[
     ),
     native(
         "aclinherit",
-        Kind::Index(&[("discard", 0), ("noallow", 1), ("restricted", 4), ("passthrough", 3), ("passthrough-x", 5)]),
+        // "secure" is what "restricted" was called once.
+        Kind::Index(&[
+            ("discard", 0),
+            ("noallow", 1),
+            ("restricted", 4),
+            ("passthrough", 3),
+            ("passthrough-x", 5),
+            ("secure", 4),
+        ]),
         4,
         true,
         false,

@@ -34,7 +34,7 @@ use crate::scan_place::ScanPlace;
 use crate::scan_proof::{self, Roster};
 use crate::scan_state::{Interrupt, ScanState};
 use crate::scan_store::{checkpoint, make_stable, persist};
-use crate::{dtl, error_log, error_scrub, scan_walk, wait_while};
+use crate::{dtl, error_log, error_scrub, scan_store, scan_walk, wait_while};
 
 /// What a scan of everything that is there now, or of what is newer than `after`, begins with.
 fn begin(core: &Core, state: &mut ScanState, func: u64, after: Txg) {
@@ -433,13 +433,13 @@ async fn finish(core: &Arc<Core>, lost: &Mutex<Lost>) {
             let last = core.scan.lock().last_scrubbed;
             core.dsl.directory.put_u64(&tx, names::pool_directory::LAST_SCRUBBED_TXG.as_bytes(), last.0).await?;
         }
-        Ok(error_log::write(&core, &tx).await?)
+        // One must not keep the other from being written.
+        let listed = error_log::write(&core, &tx).await;
+        scan_store::write(&core, &tx).await?;
+        Ok(listed?)
     };
     if let Err(error) = core.task(write).await {
-        tracing::warn!(%error, "the error log could not be written");
-    }
-    if let Err(error) = persist(core).await {
-        tracing::warn!(%error, "the scrub's end could not be recorded");
+        tracing::warn!(%error, "the scrub's end or its list of errors could not be recorded");
     }
     let more = if is_scrub { Vec::new() } else { vec![("resilver_type", "healing".into())] };
     core.event(&format!("sysevent.fs.zfs.{name}_finish"), more);

@@ -50,6 +50,9 @@ fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
     if parsed.has("r") && !from.contains('@') {
         return Err(usage("source dataset for recursive rename must be a snapshot"));
     }
+    if parsed.has("p") || parsed.has("u") {
+        openable(from)?;
+    }
     if from.contains('@') {
         return snapshot(&parsed, from, to, command_line).map(Wanted::Snapshot);
     }
@@ -103,6 +106,7 @@ mod tests {
             ("-r tank/a tank/b", "must be a snapshot"),
             ("-r -p tank/a@s tank/b@s", "-p and -r options are mutually exclusive"),
             ("tank/a tank/b@s", "snapshot delimiter '@' is not expected here"),
+            ("-p tank/a@s tank/a@t", "cannot open 'tank/a@s': snapshot delimiter '@' is not expected here"),
             ("tank/ tank/b", "cannot open 'tank/': trailing slash in name"),
             ("a b c", "too many arguments"),
             ("tank/a tank/b/", "trailing slash"),

@@ -246,7 +246,8 @@ impl Daemon {
         for pool in pools {
             let unpruned = unpruned(&pool);
             for InForce { dataset, value, received } in pool.in_force(SNAP) {
-                if !is_meant(&dataset) {
+                // An empty value is how an inherited schedule is put out of force.
+                if !is_meant(&dataset) || value.is_empty() {
                     continue;
                 }
                 let names = pool.snapshot_names(&dataset).await.unwrap_or_default();

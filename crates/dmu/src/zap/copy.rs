@@ -1,4 +1,5 @@
-//! A ZAP of numbers copied block by block: what would take an addition for each key takes one look at each block.
+//! A ZAP of numbers copied block by block: what would take an addition for each key takes one look at each block, or
+//! none where memory knows which keys have another value.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::core::Dnode;
 use crate::objset::Objset;
 use crate::zap::fat::{Fat, IfPresent};
 use crate::zap::live::{MEMORY_MAX, NewZap, Zap};
+use crate::zap::numbers::name;
 use crate::zap_entries::key::damaged;
 use crate::zap_entries::value::ZapValue;
 
@@ -25,6 +27,9 @@ const BLOCK_SIZE: u32 = 128 << 10;
 /// One of more blocks is not copied but built: a damaged header may claim any number.
 const BLOCKS_MAX: u64 = 1024;
 
+/// So many keys with another value are set one by one, and no block is looked at.
+const OTHERS_MAX: usize = 64;
+
 impl Zap {
     /// Makes a ZAP in a new object that has the keys of `from`, a ZAP of numbers, each with `value`.
     ///
@@ -33,7 +38,9 @@ impl Zap {
     pub async fn create_with_keys_of(os: &Arc<Objset>, tx: &Tx, from: &Self, new: NewZap, value: u64) -> Result<Self> {
         let zap = Self::create(os, tx, None, new).await?;
         let guards = (from.shared().lock.read().await, zap.shared().lock.write().await);
-        *zap.shared().index.write() = None;
+        zap.shared().forget();
+        let numbers = from.take_numbers().await?;
+        let others = numbers.as_ref().map(|numbers| others(numbers, value)).filter(|others| others.len() <= OTHERS_MAX);
         let (source, copy) = (from.dnode(), zap.dnode());
         let head = source.read_metadata(0).await?;
         match BlockKind::of(&head).map_err(damaged(source.object()))? {
@@ -44,15 +51,43 @@ impl Zap {
             BlockKind::Header => {
                 let header = FatHeader::decode(&head).map_err(damaged(source.object()))?;
                 let is_copied = source.block_size() >= BLOCK_SIZE && header.free_block <= BLOCKS_MAX;
-                match is_copied {
-                    true => copy_fat(tx, source, copy, (head, header), value).await?,
-                    false => build(tx, source, copy, &head, value).await?,
+                match (is_copied, others) {
+                    (true, Some(others)) => copy_but(tx, source, copy, (head, header), (&others, value)).await?,
+                    (true, None) => copy_fat(tx, source, copy, (head, header), value).await?,
+                    (false, _) => build(tx, source, copy, &head, value).await?,
                 }
             }
         }
+        zap.keep(numbers, |numbers| numbers.iter_mut().for_each(|(_, old)| *old = value));
         drop(guards);
         Ok(zap)
     }
+}
+
+/// The keys that have another value than this one.
+fn others(numbers: &[(u64, u64)], value: u64) -> Vec<u64> {
+    numbers.iter().filter(|&&(_, other)| other != value).map(|&(key, _)| key).collect()
+}
+
+/// Copies a fat ZAP, of which `head` is the first block, as it is, and then sets these keys to `value`.
+async fn copy_but(
+    tx: &Tx,
+    source: &Dnode,
+    copy: &Dnode,
+    (head, header): (Buf, FatHeader),
+    (others, value): (&[u64], u64),
+) -> Result<()> {
+    copy.set_block_size(tx, source.block_size()).await?;
+    copy.write_block(tx, 0, head.clone()).await?;
+    for number in 1..header.free_block {
+        copy.write_block(tx, number, source.read_metadata(number).await?).await?;
+    }
+    let (mut fat, value) = (Fat::open(copy, &head)?, ZapValue::from_u64(value));
+    for key in others {
+        let (key, hash) = fat.naming().key_for_writing(name(*key).as_bytes())?;
+        fat.set(tx, &key, hash, None, &value, IfPresent::Replace).await?;
+    }
+    Ok(())
 }
 
 /// Copies a fat ZAP, of which `head` is the first block.

@@ -74,7 +74,7 @@ impl Zap {
         // A salt of 0 would stand for "no salt".
         let naming = Naming { salt: new.salt | 1, normalization: u64::from(new.normalization), flags: new.flags };
         let guard = zap.shared().lock.write().await;
-        *zap.shared().index.write() = None;
+        zap.shared().forget();
         if new.flags == 0 {
             let mut block = Buf::zeroed(zap.dnode.block_size() as usize);
             MicroHeader { salt: naming.salt, normalization: naming.normalization }.encode(block.make_mut());
@@ -94,7 +94,7 @@ impl Zap {
     pub async fn zapify(dnode: &Arc<Dnode>, tx: &Tx, object_type: ObjectType, salt: u64) -> Result<Self> {
         let zap = Self { dnode: dnode.clone() };
         let guard = zap.shared().lock.write().await;
-        *zap.shared().index.write() = None;
+        zap.shared().forget();
         let mut block = Buf::zeroed(dnode.block_size() as usize);
         MicroHeader { salt: salt | 1, normalization: 0 }.encode(block.make_mut());
         dnode.write_block(tx, 0, block).await?;
@@ -269,8 +269,14 @@ impl Zap {
     }
 
     async fn set(&self, tx: &Tx, name: &[u8], value: &ZapValue, present: IfPresent) -> Result<()> {
-        value_bytes(value)?;
         let _guard = self.shared().lock.write().await;
+        *self.shared().numbers.lock() = None;
+        self.set_locked(tx, name, value, present).await
+    }
+
+    /// As [`Self::set`], with the lock held for writing, by who sees to what is known of the ZAP's numbers.
+    pub(super) async fn set_locked(&self, tx: &Tx, name: &[u8], value: &ZapValue, present: IfPresent) -> Result<()> {
+        value_bytes(value)?;
         let (kind, block) = self.block_0().await?;
         let mut fat = match kind {
             BlockKind::Header => {
@@ -346,6 +352,12 @@ impl Zap {
     /// Damage, unreadable blocks, a name that cannot be hashed without Unicode tables.
     pub async fn remove(&self, tx: &Tx, name: &[u8]) -> Result<bool> {
         let _guard = self.shared().lock.write().await;
+        *self.shared().numbers.lock() = None;
+        self.remove_locked(tx, name).await
+    }
+
+    /// As [`Self::remove`], with the lock held for writing, by who sees to what is known of the ZAP's numbers.
+    pub(super) async fn remove_locked(&self, tx: &Tx, name: &[u8]) -> Result<bool> {
         match self.block_0().await? {
             (BlockKind::Micro, block) => {
                 let found = self.with_index(&block, |index| {
@@ -380,6 +392,11 @@ impl Zap {
     /// Damage, unreadable blocks.
     pub async fn entries(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>> {
         let _guard = self.shared().lock.read().await;
+        self.entries_locked(cursor, limit).await
+    }
+
+    /// As [`Self::entries`], with the lock held.
+    pub(super) async fn entries_locked(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>> {
         match self.block_0().await? {
             _ if cursor == u64::MAX => Ok(Vec::new()),
             (BlockKind::Micro, block) => self.with_index(&block, |index| index.entries(&block, cursor, limit)),

@@ -1,10 +1,20 @@
 //! ZAPs of numbers, each under its lower-case hexadecimal name (`module/zfs/zap_micro.c`, `zap_add_int` and its like).
+//!
+//! A deadlist has a key for each snapshot, is looked through by each group that frees what a snapshot has, and is copied
+//! for the next snapshot. So the numbers of such a copy stay in memory, and move on to the copy of that: one list for
+//! each data set that gets snapshots.
 
 use platter_zio::{Result, Tx, ZioError};
 
+use crate::zap::fat::IfPresent;
 use crate::zap::live::Zap;
+use crate::zap_entries::value::{ZapEntry, ZapValue};
 
-fn name(number: u64) -> String {
+/// Of more numbers no list stays in memory (1 MiB).
+const KEPT_MAX: usize = 1 << 16;
+
+/// What a number is called.
+pub(super) fn name(number: u64) -> String {
     format!("{number:x}")
 }
 
@@ -22,7 +32,15 @@ impl Zap {
     /// # Errors
     /// Out of space, device errors, damage.
     pub async fn put_int(&self, tx: &Tx, key: u64, value: u64) -> Result<()> {
-        self.put_u64(tx, name(key).as_bytes(), value).await
+        let _guard = self.shared().lock.write().await;
+        // Not known meanwhile: if the change fails, it is read from what is there.
+        let known = self.shared().numbers.lock().take();
+        self.set_locked(tx, name(key).as_bytes(), &ZapValue::from_u64(value), IfPresent::Replace).await?;
+        self.keep(known, |known| match known.binary_search_by_key(&key, |&(other, _)| other) {
+            Ok(at) => known[at].1 = value,
+            Err(at) => known.insert(at, (key, value)),
+        });
+        Ok(())
     }
 
     /// The value under number `key` (`zap_lookup_int_key`).
@@ -38,7 +56,44 @@ impl Zap {
     /// # Errors
     /// Device errors, damage.
     pub async fn remove_int(&self, tx: &Tx, key: u64) -> Result<bool> {
-        self.remove(tx, name(key).as_bytes()).await
+        let _guard = self.shared().lock.write().await;
+        let known = self.shared().numbers.lock().take();
+        let was_there = self.remove_locked(tx, name(key).as_bytes()).await?;
+        self.keep(known, |known| {
+            let at = known.binary_search_by_key(&key, |&(other, _)| other).ok().map(|at| known.remove(at));
+            assert_eq!(at.is_some(), was_there, "all numbers are known");
+        });
+        Ok(was_there)
+    }
+
+    /// Keeps what is known of the numbers, after a change. Call with the lock held for writing.
+    pub(super) fn keep(&self, known: Option<Vec<(u64, u64)>>, change: impl FnOnce(&mut Vec<(u64, u64)>)) {
+        if let Some(mut known) = known {
+            change(&mut known);
+            debug_assert!(known.is_sorted_by(|a, b| a.0 < b.0), "each number is there once");
+            *self.shared().numbers.lock() = Some(known).filter(|known| known.len() <= KEPT_MAX);
+        }
+    }
+
+    /// Takes what memory knows of the numbers, or reads them; `None` when they are not plainly numbers, each under its
+    /// own name. Call with the lock held.
+    ///
+    /// # Errors
+    /// Damage, device errors.
+    pub(super) async fn take_numbers(&self) -> Result<Option<Vec<(u64, u64)>>> {
+        if let Some(known) = self.shared().numbers.lock().take() {
+            return Ok(Some(known));
+        }
+        let plain = |entry: ZapEntry| {
+            let key = u64::from_str_radix(std::str::from_utf8(&entry.name).ok()?, 16).ok()?;
+            let is_own = name(key).as_bytes() == entry.name;
+            Some((key, entry.value.as_u64()?)).filter(|_| is_own)
+        };
+        let pairs: Option<Vec<(u64, u64)>> = self.entries_locked(0, usize::MAX).await?.into_iter().map(plain).collect();
+        Ok(pairs.map(|mut pairs| {
+            pairs.sort_unstable();
+            pairs
+        }))
     }
 
     /// All numbers with their values, by number.
@@ -46,6 +101,12 @@ impl Zap {
     /// # Errors
     /// Damage: a name that is no number; device errors.
     pub async fn ints(&self) -> Result<Vec<(u64, u64)>> {
+        {
+            let _guard = self.shared().lock.read().await;
+            if let Some(known) = &*self.shared().numbers.lock() {
+                return Ok(known.clone());
+            }
+        }
         let mut pairs = Vec::new();
         for entry in self.all().await? {
             let name = String::from_utf8_lossy(&entry.name);

@@ -63,6 +63,15 @@ fn a_copy_has_all_keys_and_one_value() {
                 "{count} keys in blocks of {}",
                 again.dnode().block_size()
             );
+            // What memory knows is what is there.
+            for zap in [&zap, &copy, &again] {
+                zap.put_int(&fixture.tx(), 7919, 77).await.unwrap();
+                assert!(zap.remove_int(&fixture.tx(), 7919).await.unwrap());
+                assert!(!zap.remove_int(&fixture.tx(), 7919).await.unwrap());
+                let known = zap.ints().await.unwrap();
+                zap.shared().forget();
+                assert_eq!(zap.ints().await.unwrap(), known, "{count}");
+            }
             again.put_int(&fixture.tx(), 11, 12).await.unwrap();
             assert_eq!((again.get_int(11).await.unwrap(), copy.get_int(11).await.unwrap()), (Some(12), None));
         }

@@ -9,4 +9,14 @@ pub(crate) struct Shared {
     pub(crate) lock: tokio::sync::RwLock<()>,
     /// A micro ZAP's index, made at first need.
     pub(crate) index: parking_lot::RwLock<Option<Index>>,
+    /// All that a ZAP of numbers has, by number, where somebody keeps it in memory; it changes with what it is of.
+    pub(crate) numbers: parking_lot::Mutex<Option<Vec<(u64, u64)>>>,
+}
+
+impl Shared {
+    /// Forgets what memory knows of the ZAP: it is another one now.
+    pub(crate) fn forget(&self) {
+        *self.index.write() = None;
+        *self.numbers.lock() = None;
+    }
 }
