@@ -231,6 +231,10 @@ impl Daemon {
         } else {
             dsl.find(&call.snapshot).map_err(|_| no_such_dataset(&call.snapshot))?;
         }
+        if let Some(from) = request.from.as_ref().map(|from| format!("{}@{from}", request.dataset)) {
+            // Below it a data set without that snapshot is sent from its beginning (`zfs_send`, `lib/libzfs`).
+            dsl.snapshot(&from).await.map_err(|_| no_such_dataset(&from))?;
+        }
         let mut found = dsl.prepare_package(&request).await.map_err(|error| failed(&what, error))?;
         if let (false, [part]) = (several, &mut found.parts[..]) {
             part.since.clone_from(&call.since);

@@ -191,6 +191,11 @@ fn a_target_that_cannot_take_it_stays_as_it_is() {
     let cannot = "warning: cannot send 'tank/fs@a'";
     sh(&lab, "zfs send -i @b tank/fs@a > /dev/null").refused().says(&format!("{cannot}: not an earlier snapshot"));
     sh(&lab, "zfs send -i @x tank/fs@b > /dev/null").refused().says("incremental source (tank/fs@x) does not exist");
+    for options in ["-I @x", "-R -I @x", "-R -i tank/fs@x"] {
+        sh(&lab, &format!("zfs send {options} tank/fs@b > /dev/null"))
+            .refused()
+            .says("cannot open 'tank/fs@x': dataset does not exist");
+    }
     sh(&lab, "zfs send tank/fs@x > /dev/null").refused().says("cannot open 'tank/fs@x': dataset does not exist");
     let dry = sh(&lab, "zfs send -nvP -i @a tank/fs@b").ok().stdout;
     assert!(dry.starts_with("incremental\ttank/fs@a\ttank/fs@b\t"), "{dry}");
