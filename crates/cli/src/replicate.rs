@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use platter_api::numbers;
 use platter_api::schedule::Frequency;
+use platter_stream::ResumeToken;
 
 use crate::nice;
 use crate::out::outln;
@@ -272,9 +273,10 @@ impl Replication {
                 Ok(bytes) => return Ok(bytes),
                 Err(problem) => problem,
             };
-            // The receive that broke off may have still been at it: then it has come further meanwhile.
+            // The receive that broke off may have still been at it: then it has come further meanwhile. What is refused
+            // at its end only changes the token, too, but not the place in it.
             std::thread::sleep(Duration::from_secs(2));
-            token = target.resume_token()?.filter(|now| *now != token).ok_or(problem)?;
+            token = target.resume_token()?.filter(|now| reached(now) > reached(&token)).ok_or(problem)?;
         }
     }
 
@@ -325,6 +327,11 @@ impl Replication {
         }
         Ok(())
     }
+}
+
+/// How far a receive came that broke off.
+fn reached(token: &str) -> Option<(u64, u64)> {
+    ResumeToken::parse(token).ok().map(|token| (token.object.0, token.offset))
 }
 
 /// What is said of an obstacle, and what to do.

@@ -203,3 +203,29 @@ fn a_schedule_does_not_take_away_what_is_sent() {
     let held = lab.zfs("list -H -t snapshot -o userrefs tank/a").ok().stdout;
     assert!(held.lines().all(|count| count == "0"), "{held}");
 }
+
+/// A copy that broke off, and into whose target somebody looked since: that is said, and not tried for ever.
+#[test]
+fn a_target_that_was_changed_ends_what_broke_off() {
+    let Some(lab) = lab() else { return };
+    lab.create_fs("", "tank/a");
+    lab.zfs("snapshot tank/a@1").ok();
+    replicate(&lab, "tank/a copy/a").ok();
+    fs::write(lab.mnt("tank/a").join("file"), data::random(1, 20 << 20)).expect("a file");
+    lab.zfs("snapshot tank/a@2").ok();
+    let slow = format!("timeout -s KILL 3 {} replicate --limit 2M tank/a copy/a", binary().display());
+    lab.run("sh", ["-c", &slow]).refused();
+    let token = || lab.zfs("get -H -o value receive_resume_token copy/a").ok().stdout;
+    let began = Instant::now();
+    while token().trim() == "-" {
+        assert!(began.elapsed() < Duration::from_secs(30), "it broke off in the middle");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    lab.zfs("mount copy/a").ok();
+    fs::write(lab.mnt("copy/a").join("own"), "x").expect("a file");
+    lab.zpool("sync copy").ok();
+    replicate(&lab, "tank/a copy/a").refused().says("has been modified");
+    replicate(&lab, "-F tank/a copy/a").ok();
+    assert_eq!(snapshots(&lab, "copy/a"), ["1", "2"]);
+    assert_eq!(lab.zfs("holds -H tank/a@2").ok().stdout, "");
+}

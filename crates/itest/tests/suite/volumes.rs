@@ -275,6 +275,27 @@ fn volumes_are_sent_and_received() {
     }
 }
 
+/// The kernel tells of a file's last close later: what follows at once must not find the volume in use.
+#[test]
+fn a_volume_is_free_for_others_when_its_writer_has_closed_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    lab.zfs("create -s -V 32M tank/v").ok();
+    lab.zfs("snapshot tank/v@empty").ok();
+    let path = place(&lab, "tank/v");
+    let empty = sha256(&lab, &path);
+    for seed in 0..10 {
+        writable(&path).write_all_at(&data::random(seed, 8_000_000), 0).unwrap();
+        lab.zfs("rollback tank/v@empty").ok();
+        assert_eq!(sha256(&lab, &path), empty, "round {seed}");
+    }
+    writable(&path).write_all_at(&data::random(11, 8_000_000), 0).unwrap();
+    lab.zfs("destroy -r tank/v").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 #[test]
 fn what_was_fsynced_to_a_volume_survives_the_daemon() {
     let Some(lab) = Lab::open() else { return };
