@@ -204,7 +204,12 @@ impl Replication {
                     // A schedule was faster: what there is by now is sent.
                     continue 'plans;
                 }
-                *bytes += self.send(source, target, step)?;
+                match self.send(source, target, step) {
+                    Ok(sent) => *bytes += sent,
+                    // Nor is what it builds on held: its bookmark serves as well.
+                    Err(_) if is_gone(step, &source.points(true)?) => continue 'plans,
+                    Err(problem) => return Err(problem),
+                }
                 // At once: the snapshot itself may be gone before the next step is over.
                 if let Some(sent) = points.iter().find(|point| point.name == step.to()) {
                     self.keep_bookmark(source, sent)?;
@@ -327,6 +332,11 @@ impl Replication {
         }
         Ok(())
     }
+}
+
+/// Whether the source has no longer what a step builds on.
+fn is_gone(step: &Step, points: &[Point]) -> bool {
+    matches!(step, Step::Since { from, .. } if points.iter().all(|point| point.name != *from))
 }
 
 /// How far a receive came that broke off.
