@@ -3,9 +3,9 @@
 //!
 //! A disk that turns serves what lies near its head first: a few sequential transfers in its queue, each followed by
 //! the next, make a random read wait for as long as they come. So while others work with a device, one transfer of the
-//! background goes to it after so many of theirs. When they have let go of it for a moment a few go at once, and as many
-//! as there are when they seem not to come back: whoever reads from one side of a mirror and then from the other one
-//! leaves each alone for that long.
+//! background goes to it after so many of theirs. When they have let go of it for a moment a few go at once, and as
+//! many as there are when they seem not to come back: whoever reads from one side of a mirror and then from the other
+//! one leaves each alone for that long.
 //!
 //! Invariants:
 //! - what waits goes in the end: after so many transfers of others ([`OWED`], or as [`set_owed`] says), or when there

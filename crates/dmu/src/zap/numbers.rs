@@ -1,8 +1,8 @@
 //! ZAPs of numbers, each under its lower-case hexadecimal name (`module/zfs/zap_micro.c`, `zap_add_int` and its like).
 //!
-//! A deadlist has a key for each snapshot, is looked through by each group that frees what a snapshot has, and is copied
-//! for the next snapshot. So the numbers of such a copy stay in memory, and move on to the copy of that: one list for
-//! each data set that gets snapshots.
+//! A deadlist has a key for each snapshot, is looked through by each group that frees what a snapshot has, and is
+//! copied for the next snapshot. So the numbers of such a copy stay in memory, and move on to the copy of that: one
+//! list for each data set that gets snapshots.
 
 use platter_zio::{Result, Tx, ZioError};
 
