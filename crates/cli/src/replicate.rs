@@ -207,7 +207,7 @@ impl Replication {
                 match self.send(source, target, step) {
                     Ok(sent) => *bytes += sent,
                     // Nor is what it builds on held: its bookmark serves as well.
-                    Err(_) if is_gone(step, &source.points(true)?) => continue 'plans,
+                    Err(_) if source.points(true).is_ok_and(|points| is_gone(step, &points)) => continue 'plans,
                     Err(problem) => return Err(problem),
                 }
                 // At once: the snapshot itself may be gone before the next step is over.
