@@ -31,6 +31,10 @@ use crate::{
     livelist, new_dataset, redacted, resume_state, space, zapify,
 };
 
+/// So many bytes beyond its `refquota` a data set may receive: as many as one group can take it beyond where it comes
+/// from (`DMU_MAX_ACCESS` and `spa_asize_inflation`, `dsl_dataset_clone_swap_check_impl`).
+const REFQUOTA_SLACK: u64 = 24 * (64 << 20);
+
 /// What a receive builds on.
 pub(crate) struct Base {
     /// The directory below which the filled data set is.
@@ -265,7 +269,8 @@ pub(crate) async fn check_end(
         destroy_snapshot::check(dsl, doomed).await?;
     }
     let refquota = target.dir.local_number("refquota");
-    if refquota != 0 && begun.dataset.phys.lock().referenced_bytes > refquota {
+    let most = refquota.saturating_add(REFQUOTA_SLACK);
+    if refquota != 0 && begun.dataset.phys.lock().referenced_bytes > most {
         return Err(PoolError::Invalid(format!("destination {} space quota exceeded.", request.target)));
     }
     destroy::check(dsl, &begun.dataset).await?;

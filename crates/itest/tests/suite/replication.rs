@@ -245,3 +245,22 @@ fn limits_outlast_a_receive_that_breaks_off() {
     lab.export("pond");
     zdb::assert_clean(&lab.dev(), "pond");
 }
+
+/// A group may take a data set beyond its `refquota`, so its copy may be beyond that, too.
+#[test]
+fn what_is_somewhat_beyond_its_refquota_is_received() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 256);
+    for (pool, disk) in [("tank", "d0"), ("pond", "d1")] {
+        lab.create("", pool, disk);
+    }
+    let mount = lab.create_fs("", "tank/fs");
+    lab.zfs("snapshot tank/fs@1").ok();
+    pass(&lab, "tank/fs@1", "pond/fs").ok();
+    lab.zfs("set refquota=10M pond/fs").ok();
+    fs::write(mount.join("file"), data::random(1, 15_000_000)).expect("a file");
+    lab.zfs("snapshot tank/fs@2").ok();
+    pass(&lab, "-i @1 tank/fs@2", "pond/fs").ok();
+    assert_eq!(fs::read(lab.mnt("pond/fs").join("file")).expect("the copy").len(), 15_000_000);
+    fs::write(lab.mnt("pond/fs").join("more"), data::random(2, 5_000_000)).expect_err("over the refquota");
+}
