@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use platter_api::delegation;
 use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, Detail, FoundPools, HistoryEntry, PoolReport, Properties, VdevReport};
@@ -27,26 +25,8 @@ use platter_ondisk::dsl::PermissionKey;
 use platter_ondisk::{ObjectId, Txg};
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
-use tokio::time::{Instant, sleep};
-
 use crate::diff_entries::diff_entry;
 use crate::engine::{Engine, Identity, Leave, Liveness, Operations, PoolHandle, Reports};
-
-/// For so long a volume may be in use still by who has closed its file: the kernel does not wait for its server then.
-const CLOSING: Duration = Duration::from_secs(1);
-/// How often is looked.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Does what wants a data set that nobody uses.
-async fn when_closed<'a>(attempt: impl Fn() -> BoxFuture<'a, Result<()>> + Send) -> Result<()> {
-    let until = Instant::now() + CLOSING;
-    loop {
-        match attempt().await {
-            Err(PoolError::Busy(_)) if Instant::now() < until => sleep(LOOK).await,
-            done => return done,
-        }
-    }
-}
 
 /// The engine on real devices.
 pub struct RealEngine {
@@ -161,12 +141,10 @@ impl Operations for RealPool {
             DatasetOperation::Create { name, volume: Some(volume), properties, creator } => {
                 dsl.create_volume_of(&name, &volume, &properties, creator).await
             }
-            DatasetOperation::Destroy { name } => when_closed(|| dsl.destroy_dataset(&name).boxed()).await,
+            DatasetOperation::Destroy { name } => dsl.destroy_dataset(&name).await,
             DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
             DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
-            DatasetOperation::Rollback { name, snapshot } => {
-                when_closed(|| dsl.rollback_dataset(&name, &snapshot).boxed()).await
-            }
+            DatasetOperation::Rollback { name, snapshot } => dsl.rollback_dataset(&name, &snapshot).await,
             DatasetOperation::Clone { snapshot, name, properties, creator } => {
                 dsl.clone_snapshot_of(&snapshot, &name, &properties, creator).await
             }

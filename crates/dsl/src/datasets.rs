@@ -224,7 +224,7 @@ impl DslPool {
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
         let doomed = self.destructible(name).await?;
-        let _closed = self.keep_closed(&doomed)?;
+        let _closed = self.keep_closed(&doomed).await?;
         self.close_head(&doomed).await?;
         let (name, wanted) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {
@@ -357,7 +357,7 @@ impl DslPool {
             return self.close_head(&dataset).await;
         }
         // A volume is closed by the last one who has it open.
-        match self.keep_closed(&dataset) {
+        match self.try_keep_closed(&dataset) {
             Ok(_closed) => self.close_head(&dataset).await,
             Err(_) => Ok(()),
         }

@@ -169,7 +169,7 @@ impl DslPool {
     /// Makes what was received visible.
     async fn finish(self: &Arc<Self>, request: &ReceiveRequest, begun: &Begun) -> Result<()> {
         let _closed = match self.find(&request.target) {
-            Ok(target) => Some(self.keep_closed(&target)?),
+            Ok(target) => Some(self.keep_closed(&target).await?),
             Err(_) => None,
         };
         loop {
@@ -211,7 +211,7 @@ impl DslPool {
     /// It is none, or open; device errors, damage.
     pub async fn destroy_unfinished(self: &Arc<Self>, name: &str) -> Result<()> {
         let unfinished = self.find(name)?;
-        let _closed = self.keep_closed(&unfinished)?;
+        let _closed = self.keep_closed(&unfinished).await?;
         let (doomed, gone) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {
             let dataset = dsl.find(&doomed)?;

@@ -80,7 +80,7 @@ async fn of_head(
 ) -> Result<Source> {
     let (kept, mut closed) = (dsl.in_use.keep(head.object), None);
     if !dsl.read_only {
-        closed = Some(dsl.keep_closed(&head)?);
+        closed = Some(dsl.keep_closed(&head).await?);
         // Who opens it looks whether it is kept while it holds this.
         if head.open_objset().is_some() {
             return Err(PoolError::Busy("dataset is busy".into()));

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use platter_api::numbers;
 use platter_api::request::{NewVolume, Setting};
@@ -19,6 +20,7 @@ use platter_ondisk::zvol::{BLOCK_SIZE_DEFAULT, DATA_OBJECT, PROPERTIES_OBJECT, S
 use platter_ondisk::{ObjectId, ObjectType, Sectors};
 use platter_zil::Zil;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, sleep};
 
 use crate::contents::Contents;
 use crate::dataset::Dataset;
@@ -40,6 +42,10 @@ const OLD_BLOCK_MAX: u64 = 128 << 10;
 /// Pointers in an indirect block, and most copies of one (`DNODES_PER_LEVEL`, `SPA_DVAS_PER_BP`).
 const POINTERS: u64 = 1 << 10;
 const COPIES_MAX: u64 = 3;
+/// For so long a volume may be in use still by who has closed its file: the kernel does not wait for its server then.
+const CLOSING: Duration = Duration::from_secs(1);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(20);
 /// Blocks of the meta-dnode, a level each (`zvol_volsize_to_reservation`).
 const META_LEVELS: u64 = 7;
 
@@ -319,11 +325,25 @@ impl DslPool {
         if *users == 0 { self.close_head(&dataset).await } else { Ok(()) }
     }
 
-    /// Keeps whoever wants to open the volume `dataset` waiting while the result lives.
+    /// Keeps whoever wants to open the volume `dataset` waiting while the result lives. Waits for who has just closed it.
     ///
     /// # Errors
     /// Somebody has it open.
-    pub(crate) fn keep_closed(&self, dataset: &Dataset) -> Result<OwnedMutexGuard<usize>> {
+    pub(crate) async fn keep_closed(&self, dataset: &Dataset) -> Result<OwnedMutexGuard<usize>> {
+        let until = Instant::now() + CLOSING;
+        loop {
+            match self.try_keep_closed(dataset) {
+                Err(_) if Instant::now() < until => sleep(LOOK).await,
+                closed => return closed,
+            }
+        }
+    }
+
+    /// As [`keep_closed`](Self::keep_closed), at once or not at all.
+    ///
+    /// # Errors
+    /// Somebody has it open.
+    pub(crate) fn try_keep_closed(&self, dataset: &Dataset) -> Result<OwnedMutexGuard<usize>> {
         match dataset.users.clone().try_lock_owned() {
             Ok(users) if *users == 0 => Ok(users),
             _ => Err(PoolError::Busy("dataset is busy".into())),
@@ -335,7 +355,7 @@ impl DslPool {
     /// # Errors
     /// It does not exist; somebody has.
     pub fn check_unused(&self, dataset: &str) -> Result<()> {
-        self.keep_closed(&*self.find(dataset)?).map(drop)
+        self.try_keep_closed(&*self.find(dataset)?).map(drop)
     }
 
     /// Gives a volume another size; what a smaller one cuts off is freed (`zvol_update_volsize`). Whoever serves the

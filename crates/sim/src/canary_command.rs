@@ -31,7 +31,7 @@ pub struct Canaries {
 fn needs_a_life(canary: Canary) -> bool {
     use Canary::{
         CacheUnverified, FailedRepairForgotten, FreedStillScanned, LatecomerForgotten, OldCopyBelieved,
-        ResilverTooShallow, StaleBelieved, StrangerTaken,
+        RebuildRangeSkipped, ResilverTooShallow, StaleBelieved, StrangerTaken,
     };
     matches!(
         canary,
@@ -42,6 +42,7 @@ fn needs_a_life(canary: Canary) -> bool {
             | StaleBelieved
             | FailedRepairForgotten
             | FreedStillScanned
+            | RebuildRangeSkipped
             | CacheUnverified
     )
 }

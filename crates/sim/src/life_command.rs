@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use platter_model::disk::{FaultKind, History};
 use platter_sim::crash::judge;
-use platter_sim::life::{Failure, Outcome, Terms, drill, live_all, live_noting};
+use platter_sim::life::{Failure, Outcome, Terms, drill, live_all, live_noting, sound};
 
 /// Which lives to live.
 #[derive(Args)]
@@ -30,6 +31,9 @@ pub struct Life {
     /// Not lives but drills: disks that go away and come back, nothing else, in the middle of scans.
     #[arg(long)]
     drill: bool,
+    /// Not lives but scans of sound pools, which must find nothing.
+    #[arg(long, conflicts_with = "drill")]
+    sound: bool,
     /// Writes down everything that happens in the first of these lives, command by command.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -75,18 +79,19 @@ fn explain(failure: &Failure) {
     );
 }
 
-fn run_drills(arguments: &Life) -> ExitCode {
+/// Runs all that is no life but has one idea, which is called so.
+fn run_each(arguments: &Life, name: &str, happen: fn(u64, Arc<History>) -> Result<(), String>) -> ExitCode {
     let mut wrong = 0;
     for seed in arguments.seeds.clone() {
         let history = History::new(if arguments.history.is_some() { usize::MAX } else { 0 });
-        let done = drill(seed, history.clone());
+        let done = happen(seed, history.clone());
         if let Some(path) = &arguments.history
             && let Err(error) = std::fs::write(path, history.lines().join("\n"))
         {
             eprintln!("platter-sim: {}: {error}", path.display());
         }
         match done {
-            Ok(()) if arguments.verbose => println!("drill {seed}: history {}", &history.hash()[..16]),
+            Ok(()) if arguments.verbose => println!("{name} {seed}: history {}", &history.hash()[..16]),
             Ok(()) => {}
             Err(what) => {
                 wrong += 1;
@@ -94,14 +99,17 @@ fn run_drills(arguments: &Life) -> ExitCode {
             }
         }
     }
-    println!("{} drills, {wrong} went wrong", arguments.seeds.end.saturating_sub(arguments.seeds.start));
+    println!("{} of {name}, {wrong} went wrong", arguments.seeds.end.saturating_sub(arguments.seeds.start));
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs it; fails when any life went wrong.
 pub fn run(arguments: &Life) -> ExitCode {
     if arguments.drill {
-        return run_drills(arguments);
+        return run_each(arguments, "drill", drill);
+    }
+    if arguments.sound {
+        return run_each(arguments, "sound", sound);
     }
     let terms = Terms { chapters: arguments.chapters.max(1), without: arguments.without.clone(), judged: false };
     if let Some(path) = &arguments.history {

@@ -63,28 +63,43 @@ impl Machine {
         let is_side = self.groups.iter().any(|group| group.parity == 0 && group.disks.contains(&old));
         // Every other one is reconstructed sequentially, unless a resilver is under way.
         let ways: &[bool] = if is_side && new.is_multiple_of(2) { &[true, false] } else { &[false] };
-        let mut done = Ok(());
         for &sequential in ways {
-            let change = PoolChange::Attach {
-                device: self.guids[old].to_string(),
-                new: SimDevices::path(self.places[new]),
-                replaces: true,
-                force: false,
-                ashift: 0,
-                sequential,
-            };
-            done = pool.change(change).await.map(|_| ()).map_err(|error| error.to_string());
-            let how = if sequential { "sequentially " } else { "" };
-            self.history.mark(format!("{} disk {new} is to replace {old} {how}: {done:?}", self.clock.now()));
-            if done.is_ok() {
+            if self.attach_beside(pool, old, new, sequential).await {
                 break;
             }
         }
+        self.take_census(pool).await
+    }
+
+    /// Lets empty disk `new` take the place of side `old` of a mirror, reconstructed sequentially.
+    ///
+    /// # Errors
+    /// The pool refuses it.
+    pub(super) async fn reconstruct(&mut self, pool: &Pool, old: usize, new: usize) -> Result<(), String> {
+        self.exchanges.push(Exchange { old, new, joined: false });
+        let attached = self.attach_beside(pool, old, new, true).await;
+        self.take_census(pool).await?;
+        if attached { Ok(()) } else { Err(format!("WRONG: disk {new} cannot replace {old}")) }
+    }
+
+    /// Attaches disk `new`, which is to take the place of `old`; whether it has joined.
+    async fn attach_beside(&mut self, pool: &Pool, old: usize, new: usize, sequential: bool) -> bool {
+        let change = PoolChange::Attach {
+            device: self.guids[old].to_string(),
+            new: SimDevices::path(self.places[new]),
+            replaces: true,
+            force: false,
+            ashift: 0,
+            sequential,
+        };
+        let done = pool.change(change).await.map(|_| ()).map_err(|error| error.to_string());
+        let how = if sequential { "sequentially " } else { "" };
+        self.history.mark(format!("{} disk {new} is to replace {old} {how}: {done:?}", self.clock.now()));
         if done.is_ok() {
             self.exchanges.iter_mut().for_each(|exchange| exchange.joined = true);
             self.victims.push(new);
         }
-        self.take_census(pool).await
+        done.is_ok()
     }
 
     /// Finds out which of the disks are the pool's by now.

@@ -11,6 +11,7 @@
 //! | `chapters` | one lifetime from beginning to end |
 //! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
 //! | `drill` | nothing but returns, in the middle of scans |
+//! | `sound` | nothing but scans, which must find nothing |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
 //! | `growing` | pools that become larger |
@@ -46,6 +47,7 @@ mod loss;
 mod machine;
 mod returns;
 mod snapshots;
+mod sound;
 mod spares;
 mod story;
 mod suite;
@@ -54,5 +56,6 @@ mod volumes;
 
 pub use chapters::{live, live_noting};
 pub use drill::drill;
+pub use sound::sound;
 pub use story::{Outcome, Terms};
 pub use suite::{Failure, Totals, live_all};
