@@ -3,20 +3,21 @@
 //!
 //! Invariants:
 //! - the configuration, the allocator and the table of vdevs change in the sync loop only, in one group;
-//! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
+//! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything, or
+//!   when it is a log's and nothing is in that any more;
 //! - one change runs at a time, be it a command's or the pool's own ([`takeover`](crate::takeover)).
 
 use std::sync::Arc;
 
 use platter_device::OpenOptions;
 use platter_dmu::Tx;
-use platter_vdev::{Condition, TopVdev, VdevAux, VdevState};
+use platter_vdev::{AllocationClass, Condition, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::Joining;
 use crate::new_devices;
-use crate::place::{self};
+use crate::place::{self, PlacedLeaf};
 use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
@@ -134,23 +135,41 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
     }
+    if place.top.class() == AllocationClass::Log && !place.top.can_do_without(&place.leaf) {
+        return offline_log(core, place, temporary).await;
+    }
     let check = async move |_: Arc<Core>| match place.top.can_do_without(&place.leaf) {
         true => Ok(place),
         false => Err(PoolError::Busy("no valid replicas".into())),
     };
-    core.checked_task(check, async move |core, tx, place| {
-        place.leaf.close(Condition::new(VdevState::Offline, VdevAux::None));
-        core.leaf_devices.lock().remove(&place.config.guid.0);
-        // It misses this very group already.
-        dtl::note_absent(&core, tx.txg());
-        place::change_config(&core, &place, |vdev| {
-            (vdev.offline, vdev.offline_for_now) = (!temporary, temporary);
-        });
-        let event = format!("vdev={}", place.config.guid);
-        history::append_event(&core.dsl, &tx, "vdev offline", &event).await?;
-        Ok(())
-    })
-    .await
+    core.checked_task(check, async move |core, tx, place| take_offline(&core, &tx, &place, temporary).await).await
+}
+
+/// The last device of a log goes when nothing is there that a crash would need (`vdev_offline_locked`).
+async fn offline_log(core: &Arc<Core>, place: PlacedLeaf, temporary: bool) -> Result<()> {
+    let number = place.top.id() as u32;
+    removal::set_passive(core, number, true);
+    let gone = async {
+        removal::empty(core, number).await?;
+        let check = async move |core: Arc<Core>| removal::check_unneeded(&core, number).await.map(|()| place);
+        core.checked_task(check, async move |core, tx, place| take_offline(&core, &tx, &place, temporary).await).await
+    };
+    let gone = gone.await;
+    // Where no device is, nothing is put either way.
+    removal::set_passive(core, number, false);
+    gone
+}
+
+async fn take_offline(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, temporary: bool) -> Result<()> {
+    place.let_go(core, Condition::new(VdevState::Offline, VdevAux::None));
+    // It misses this very group already.
+    dtl::note_absent(core, tx.txg());
+    place::change_config(core, place, |vdev| {
+        (vdev.offline, vdev.offline_for_now) = (!temporary, temporary);
+    });
+    let event = format!("vdev={}", place.config.guid);
+    history::append_event(&core.dsl, tx, "vdev offline", &event).await?;
+    Ok(())
 }
 
 async fn reopen(core: &Arc<Core>) {

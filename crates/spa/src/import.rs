@@ -24,7 +24,7 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
-use platter_vdev::{AllocationClass, TopVdev};
+use platter_vdev::{AllocationClass, Leaf, TopVdev, VdevState};
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
 use crate::activity::Seen;
@@ -264,7 +264,7 @@ fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
     });
 }
 
-/// Opens all that is needed, and names the logs that cannot be.
+/// Opens all that is needed, and names the logs that cannot be. One whose devices are offline was emptied before.
 ///
 /// # Errors
 /// The first vdev that cannot be used.
@@ -277,7 +277,8 @@ pub async fn open_usable(
     let mut lost = Vec::new();
     for vdev in vdevs.iter().flatten() {
         if !vdev.condition().is_usable() && vdev.class() == AllocationClass::Log {
-            lost.extend(vdev.leaves().iter().filter(|leaf| !leaf.is_usable()).map(|leaf| leaf.name()));
+            let is_lost = |leaf: &&Arc<Leaf>| !leaf.is_usable() && leaf.condition().state != VdevState::Offline;
+            lost.extend(vdev.leaves().iter().filter(is_lost).map(|leaf| leaf.name()));
         } else if !vdev.condition().is_usable() {
             let mut text = format!("{} cannot be opened", vdev.name());
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {

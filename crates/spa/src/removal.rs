@@ -67,8 +67,8 @@ async fn remove_log(core: &Arc<Core>, top: VdevConfig) -> Result<()> {
         empty(core, number).await?;
         let check = async move |core: Arc<Core>| {
             let top = core.config.read().vdev_tree.children.iter().find(|top| top.guid == guid).cloned();
-            let is_unneeded = is_empty(&core, number) || !intent::any_waits(&core.dsl).await;
-            top.filter(|_| is_unneeded).ok_or_else(busy)
+            check_unneeded(&core, number).await?;
+            top.ok_or_else(busy)
         };
         core.checked_task(check, async move |core, tx, top| take_out(&core, &tx, &top).await).await
     };
@@ -99,6 +99,14 @@ pub fn set_passive(core: &Core, vdev: u32, is_passive: bool) {
     if let Some(group) = allocator.groups_mut().iter_mut().find(|group| group.vdev == vdev) {
         group.is_passive = is_passive;
     }
+}
+
+/// Whether a log that was [emptied](empty) can be done without, in the syncing group.
+///
+/// # Errors
+/// It has logs of file systems that wait to be replayed.
+pub async fn check_unneeded(core: &Core, vdev: u32) -> Result<()> {
+    if is_empty(core, vdev) || !intent::any_waits(&core.dsl).await { Ok(()) } else { Err(busy()) }
 }
 
 fn is_empty(core: &Core, vdev: u32) -> bool {

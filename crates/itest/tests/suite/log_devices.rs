@@ -75,7 +75,6 @@ fn a_mirrored_log_takes_what_is_made_stable_and_leaves_again() {
     let logs = status.stdout.split("logs").nth(1).expect("it is one still");
     assert!(logs.contains("mirror-2") && logs.contains("/d2") && logs.contains("/d4"), "{status}");
     lab.zpool("detach tank d2").ok();
-    lab.zpool("offline tank d4").refused().says("no valid replicas");
     let tree = Tree::of(&mount);
     lab.judge_and_return("tank", &mount, &tree);
     lab.zpool("remove tank d4").ok();
@@ -202,11 +201,69 @@ fn a_log_that_somebody_needs_stays() {
     lab.kill_daemon(true);
     lab.zpool(&format!("import -N -d {} tank", lab.dev().display())).ok();
     lab.zpool("remove tank d1").refused().says("device is busy");
+    lab.zpool("offline tank d1").refused().says("device is busy");
     lab.zpool("status tank").ok().says("logs");
     lab.zfs("mount -a").ok();
     lab.wait_mounted(&place);
     lab.zpool("remove tank d1").ok();
     assert_eq!(fs::metadata(place.join("late")).expect("it is there").len(), 20 * 4096);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// Nothing is in it then that a crash would need, and the pool can be had without its device.
+#[test]
+fn a_log_goes_offline_and_is_used_again_when_it_is_back() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("-o cachefile=none", "tank", "d0 log d1");
+    let import = || lab.zpool(&format!("import -d {} tank", lab.dev().display())).ok();
+    append(&mount, "stable", 20);
+    lab.zpool("offline tank d1").ok();
+    lab.zpool("offline tank d1").ok();
+    lab.zpool("offline tank d0").refused().says("no valid replicas");
+    lab.zpool("status tank").ok().says("DEGRADED").says("OFFLINE");
+    append(&mount, "without", 20);
+    lab.kill_daemon(true);
+    let away = lab.tmp().join("d1");
+    fs::rename(lab.dev().join("d1"), &away).expect("moved");
+    import();
+    lab.wait_mounted(&mount);
+    lab.zpool("status tank").ok().says("DEGRADED").says("OFFLINE");
+    for name in ["stable", "without"] {
+        assert_eq!(fs::metadata(mount.join(name)).expect("it is there").len(), 20 * 4096, "{name}");
+    }
+    append(&mount, "without", 20);
+    fs::rename(&away, lab.dev().join("d1")).expect("moved");
+    let tree = Tree::of(&mount);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    import();
+    lab.wait_mounted(&mount);
+    lab.zpool("online tank d1").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    lab.zpool("status tank").ok().says(" state: ONLINE").says_not("OFFLINE").says_not("DEGRADED");
+    let before = writes(&lab, "tank", "/d1");
+    append(&mount, "back", 40);
+    assert!(writes(&lab, "tank", "/d1") > before + 10, "it is used again");
+    // For now: the next import brings it back.
+    lab.zpool("offline -t tank d1").ok();
+    append(&mount, "back", 5);
+    lab.zpool("sync tank").ok();
+    lab.export("tank");
+    import();
+    lab.wait_mounted(&mount);
+    lab.zpool("status tank").ok().says_not("OFFLINE");
+    append(&mount, "back", 5);
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    lab.wait_mounted(&mount);
+    assert_eq!(fs::metadata(mount.join("back")).expect("it is there").len(), 50 * 4096);
+    for (name, was) in tree.files() {
+        let now = Tree::of(&mount);
+        let found = now.files().find(|(other, _)| *other == name).map(|(_, entry)| entry);
+        assert!(found == Some(was), "{name} is another file");
+    }
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }

@@ -19,8 +19,9 @@ use platter_model::disk::History;
 const ROUNDS: usize = 2;
 /// Work on files before each.
 const WORK: usize = 12;
-/// By how much disks are slower during scans, so that much happens beside them.
-const SLOWER: Duration = Duration::from_millis(5);
+/// By how much disks are slower during scans, so that much happens beside them; by the second, scans take so long that
+/// what was freed meanwhile is used again before they end.
+const SLOWER: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
 
 /// Lives that of `seed`; what happens is noted in `history`.
 ///
@@ -42,14 +43,15 @@ impl Story {
         self.pool = Some(pool.clone());
         self.create_filesystem_with("off", "on", "16K", "1").await?;
         self.create_filesystem_with("lz4", "on", "128K", "1").await?;
-        if self.below(2) == 0 {
+        let is_long = self.below(2);
+        if is_long == 1 {
             self.take_ballast().await?;
         }
         for round in 0..ROUNDS {
             for _ in 0..WORK {
                 self.work_on_files(&pool).await?;
             }
-            self.slow_down(SLOWER);
+            self.slow_down(SLOWER[is_long]);
             let pauses = self.below(2) == 0;
             pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
             self.work_beside(&pool, pauses).await?;
