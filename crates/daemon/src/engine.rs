@@ -123,6 +123,8 @@ pub trait Reports {
     async fn check_unused(&self, _dataset: &str) -> Result<()> {
         Ok(())
     }
+    /// Waits for a moment for who has just closed it.
+    async fn wait_closed(&self, _dataset: &str) {}
     /// Full names of a data set's own snapshots, the oldest first.
     async fn snapshot_names(&self, _dataset: &str) -> Result<Vec<String>> {
         Ok(Vec::new())

@@ -290,6 +290,10 @@ impl Reports for RealPool {
         self.0.dsl().check_unused(dataset)
     }
 
+    async fn wait_closed(&self, dataset: &str) {
+        self.0.dsl().wait_closed(dataset).await;
+    }
+
     async fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
         self.0.dsl().snapshot_names(dataset).await
     }

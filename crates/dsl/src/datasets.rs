@@ -224,7 +224,7 @@ impl DslPool {
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
         let doomed = self.destructible(name).await?;
-        let _closed = self.keep_closed(&doomed).await?;
+        let _closed = self.try_keep_closed(&doomed)?;
         self.close_head(&doomed).await?;
         let (name, wanted) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {

@@ -43,7 +43,7 @@ pub async fn claim(
     let unreadable = |name: &str, error: ZioError| {
         PoolError::Unavailable(format!(
             "the intent log of {name} cannot be read: {error}\nImport the pool with \"-o readonly=on\" to read the \
-             state before it."
+             state before it, or, if a log device is offline, with '-m' to give up what is only there."
         ))
     };
     let mut claims = Vec::new();

@@ -185,7 +185,7 @@ impl DslPool {
     /// It does not exist; later snapshots; it is open; no space; the pool is read-only or stopped; damage.
     pub async fn rollback_dataset(self: &Arc<Self>, dataset: &str, name: &str) -> Result<()> {
         let head = self.find(dataset)?;
-        let _closed = self.keep_closed(&head).await?;
+        let _closed = self.try_keep_closed(&head)?;
         self.close_head(&head).await?;
         loop {
             let (given, snapshot, rolled) = (dataset.to_owned(), name.to_owned(), dataset.to_owned());

@@ -325,6 +325,15 @@ impl DslPool {
         if *users == 0 { self.close_head(&dataset).await } else { Ok(()) }
     }
 
+    /// Waits for who has just closed the volume `dataset`, for a moment: whoever holds a lock that others want does so
+    /// before. What is no volume is never in use here.
+    pub async fn wait_closed(&self, dataset: &str) {
+        let until = Instant::now() + CLOSING;
+        while Instant::now() < until && matches!(self.check_unused(dataset), Err(PoolError::Busy(_))) {
+            sleep(LOOK).await;
+        }
+    }
+
     /// Keeps whoever wants to open the volume `dataset` waiting while the result lives. Waits for who has just closed it.
     ///
     /// # Errors

@@ -94,6 +94,11 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     };
     verdicts::acquit(core, &mut place);
     clear(&mut place.config);
+    // Until it is on disk that it is not offline, a crash would lose what was put there.
+    let waits = place.top.class() == AllocationClass::Log && !place.top.condition().is_usable();
+    if waits {
+        removal::set_passive(core, place.top.id() as u32, true);
+    }
     // One that comes back has its spare go; beside one that is there a spare stays that somebody put there.
     if !place.leaf.is_usable() {
         place.leaf.clear_errors();
@@ -112,13 +117,16 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
     let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
     let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf.is_usable()));
-    core.task(async move |core, tx| {
+    let online = core.task(async move |core, tx| {
         place::change_config(&core, &place, clear);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
         history::append_event(&core.dsl, &tx, "vdev online", &event).await?;
         Ok(())
-    })
-    .await?;
+    });
+    online.await?;
+    if waits {
+        removal::set_passive(core, top.id() as u32, false);
+    }
     if expand || expansion::is_automatic(core) {
         expansion::expand(core, &top).await?;
     }

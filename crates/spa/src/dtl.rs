@@ -244,31 +244,51 @@ pub async fn load(
     root: &VdevConfig,
     leaves: impl Iterator<Item = Arc<Leaf>>,
 ) -> Result<BTreeMap<u64, MissingRanges>> {
-    let mut objects = BTreeMap::new();
-    root.walk(&mut |vdev| {
-        if vdev.dtl.is_some() {
-            objects.insert(vdev.guid.0, vdev.dtl);
-        }
-    });
-    let mut stored = BTreeMap::new();
+    let mut all = BTreeMap::new();
     let mut words = Words::exactly(WORDS_MAX);
     for leaf in leaves {
-        let Some(&object) = objects.get(&leaf.guid().0) else {
+        let Some(object) = object_of(root, leaf.guid()) else {
             leaf.set_missing(MissingRanges::new());
             continue;
         };
-        let mut ranges = MissingRanges::new();
-        space_maps::for_each(mos, object, &mut words, |segment| {
-            if segment.kind == MapType::Alloc {
-                ranges.note_range(Txg(segment.offset), Txg(segment.offset.saturating_add(segment.run - 1)));
-            }
-            Ok(())
-        })
-        .await?;
+        let ranges = read(mos, object, &mut words).await?;
         leaf.set_missing(ranges.clone());
-        stored.insert(leaf.guid().0, ranges);
+        all.insert(leaf.guid().0, ranges);
     }
-    Ok(stored)
+    Ok(all)
+}
+
+/// What the list of one leaf has on disk.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn stored(mos: &Arc<Objset>, root: &VdevConfig, leaf: Guid) -> Result<MissingRanges> {
+    match object_of(root, leaf) {
+        Some(object) => read(mos, object, &mut Words::exactly(WORDS_MAX)).await,
+        None => Ok(MissingRanges::new()),
+    }
+}
+
+fn object_of(root: &VdevConfig, leaf: Guid) -> Option<ObjectId> {
+    let mut object = None;
+    root.walk(&mut |vdev| {
+        if vdev.guid == leaf && vdev.dtl.is_some() {
+            object = Some(vdev.dtl);
+        }
+    });
+    object
+}
+
+async fn read(mos: &Arc<Objset>, object: ObjectId, words: &mut Words) -> Result<MissingRanges> {
+    let mut ranges = MissingRanges::new();
+    space_maps::for_each(mos, object, words, |segment| {
+        if segment.kind == MapType::Alloc {
+            ranges.note_range(Txg(segment.offset), Txg(segment.offset.saturating_add(segment.run - 1)));
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(ranges)
 }
 
 /// Whether a leaf that can be written now missed something before.

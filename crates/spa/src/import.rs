@@ -27,6 +27,7 @@ use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
 use platter_vdev::{AllocationClass, Leaf, TopVdev, VdevState};
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
+use crate::absent_logs;
 use crate::activity::Seen;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
@@ -186,7 +187,8 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     };
     let incomplete = import_check::check_complete(&candidate).err();
     let found = open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await;
-    let (opened, mut config, lost_logs) = found.map_err(|error| incomplete.unwrap_or(error))?;
+    let (opened, mut config, mut lost_logs) = found.map_err(|error| incomplete.unwrap_or(error))?;
+    lost_logs.extend(absent_logs::of_stale(&opened.vdevs, &opened.mos, &config.vdev_tree, uberblock.txg).await?);
     import_check::check_logs(&lost_logs, request)?;
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
@@ -204,7 +206,9 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         config.stored_name = request.temporary_name.then_some(stored);
     }
     let shared = !read_only && uberblock.is_multihost();
-    let found = Found { opened, config, features, uberblock, is_log_lost: !lost_logs.is_empty() };
+    // One that is offline, too, if something is in it after all.
+    let is_log_lost = request.missing_logs && (!lost_logs.is_empty() || absent_logs::lacks_one(&opened.vdevs));
+    let found = Found { opened, config, features, uberblock, is_log_lost };
     let core = finish(environment, devices, request.altroot.clone(), found, read_only, properties).await?;
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
@@ -244,12 +248,13 @@ pub fn is_label(offset: u64, size: u64) -> bool {
     offset < VDEV_LABEL_START_SIZE || offset >= usable_size(size).saturating_sub(VDEV_LABEL_END_SIZE)
 }
 
-/// What a vdev tree is made of, for comparison: all that its devices are opened by.
-fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize, u64, u64)> {
+/// What a vdev tree is made of, for comparison: all that its devices are opened by. That one is offline its own label
+/// does not know, and of a vdev of one device there is no other.
+fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize, u64, u64, bool)> {
     let mut parts = Vec::new();
     vdev.walk(&mut |v| {
         let parity = v.nparity.unwrap_or(0);
-        parts.push((v.guid.0, v.kind.clone(), v.children.len(), v.ashift, parity));
+        parts.push((v.guid.0, v.kind.clone(), v.children.len(), v.ashift, parity, v.offline));
     });
     parts
 }
@@ -558,7 +563,7 @@ pub struct Found {
     pub features: Features,
     /// The group that it begins with.
     pub uberblock: Uberblock,
-    /// Log devices are missing, and it is opened all the same.
+    /// Log devices are missing, or offline, and it is opened all the same.
     pub is_log_lost: bool,
 }
 

@@ -33,6 +33,7 @@
 //! is on the devices outside the blocks; `status` for what is told.
 #![forbid(unsafe_code)]
 
+mod absent_logs;
 mod activity;
 mod advice;
 mod allocating;

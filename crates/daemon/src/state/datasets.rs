@@ -316,6 +316,7 @@ impl Daemon {
     /// `zfs destroy`.
     pub async fn destroy_dataset(&self, call: &DestroyDataset) -> Answer<DestroyedDatasets> {
         let name = &call.name;
+        self.wait_closed(name).await;
         let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot destroy '{name}'");
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
@@ -390,6 +391,13 @@ impl Daemon {
         }
         remove_folders(place.into_iter().collect()).await;
         Ok(())
+    }
+
+    /// Waits for who has just closed a volume, while nobody waits for this.
+    pub(super) async fn wait_closed(&self, name: &str) {
+        if let Ok(pool) = self.pool(pool_of(name)) {
+            pool.wait_closed(name).await;
+        }
     }
 
     async fn destroy_unmounted(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {

@@ -441,6 +441,7 @@ impl Daemon {
     /// `zfs rollback`.
     pub async fn rollback_dataset(&self, call: &RollbackDataset) -> Answer<Outcome> {
         let full_name = &call.snapshot;
+        self.wait_closed(full_name.split('@').next().unwrap_or(full_name)).await;
         let _lock = self.locks.of(pool_of(full_name)).await;
         let pool = self.pool_with(full_name)?;
         let cannot_open = |error| failed(&format!("cannot open '{full_name}'"), error);

@@ -235,11 +235,19 @@ fn a_log_goes_offline_and_is_used_again_when_it_is_back() {
     }
     append(&mount, "without", 20);
     fs::rename(&away, lab.dev().join("d1")).expect("moved");
-    let tree = Tree::of(&mount);
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+    // Its own label knows nothing of it.
     import();
     lab.wait_mounted(&mount);
+    lab.zpool("status tank").ok().says("DEGRADED").says("OFFLINE");
+    append(&mount, "without", 10);
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    lab.wait_mounted(&mount);
+    lab.zpool("status tank").ok().says("DEGRADED").says("OFFLINE");
+    assert_eq!(fs::metadata(mount.join("without")).expect("it is there").len(), 50 * 4096);
+    let tree = Tree::of(&mount);
     lab.zpool("online tank d1").ok();
     lab.zpool("wait -t resilver tank").ok();
     lab.zpool("status tank").ok().says(" state: ONLINE").says_not("OFFLINE").says_not("DEGRADED");
@@ -266,4 +274,41 @@ fn a_log_goes_offline_and_is_used_again_when_it_is_back() {
     }
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// A side of a mirrored log that was away, offline or not, has nothing of what was made stable since; without the other
+/// one that must not be taken for an empty log.
+#[test]
+fn a_side_of_a_log_that_was_away_is_no_log() {
+    for is_offline in [true, false] {
+        let Some(lab) = Lab::open() else { return };
+        lab.disks(3, 128);
+        let mount = lab.create("-o cachefile=none", "tank", "d0 log mirror d1 d2");
+        let import = |options: &str| lab.zpool(&format!("import {options} -d {} tank", lab.dev().display()));
+        let away = |name: &str| lab.tmp().join(name);
+        let take = |name: &str| fs::rename(lab.dev().join(name), away(name)).expect("moved");
+        let put_back = |name: &str| fs::rename(away(name), lab.dev().join(name)).expect("moved");
+        if is_offline {
+            lab.zpool("offline tank d1").ok();
+        } else {
+            lab.export("tank");
+            take("d1");
+            lab.zpool(&format!("import -o cachefile=none -d {} tank", lab.dev().display())).ok();
+            lab.wait_mounted(&mount);
+        }
+        lab.zpool("sync tank").ok();
+        append(&mount, "late", 20);
+        lab.kill_daemon(true);
+        take("d2");
+        if !is_offline {
+            put_back("d1");
+        }
+        import("").refused().says("use '-m'").says("[log]");
+        put_back("d2");
+        import("").ok();
+        lab.wait_mounted(&mount);
+        assert_eq!(fs::metadata(mount.join("late")).expect("it is there").len(), 20 * 4096);
+        lab.export("tank");
+        zdb::assert_clean(&lab.dev(), "tank");
+    }
 }

@@ -290,8 +290,20 @@ fn a_volume_is_free_for_others_when_its_writer_has_closed_it() {
         lab.zfs("rollback tank/v@empty").ok();
         assert_eq!(sha256(&lab, &path), empty, "round {seed}");
     }
-    writable(&path).write_all_at(&data::random(11, 8_000_000), 0).unwrap();
-    lab.zfs("destroy -r tank/v").ok();
+    // Whatever asks for it waits for a moment. `Lab::zfs` would, too.
+    lab.zfs("create -s -V 32M tank/w").ok();
+    let commands = [("v", "rollback tank/v@empty"), ("w", "destroy tank/w"), ("v", "destroy -r tank/v")];
+    for (volume, command) in commands {
+        let file = writable(&place(&lab, &format!("tank/{volume}")));
+        file.write_all_at(&data::random(11, 8_000_000), 0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                drop(file);
+            });
+            lab.platter(["zfs"].into_iter().chain(command.split_whitespace())).ok();
+        });
+    }
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }

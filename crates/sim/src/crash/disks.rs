@@ -25,6 +25,10 @@ pub enum DiskOperation {
     AddLog,
     /// `zpool remove` of the log.
     RemoveLog,
+    /// `zpool offline` of the log.
+    OfflineLog,
+    /// `zpool online` of the log.
+    OnlineLog,
     /// `zpool add` of a cache device.
     AddCache,
     /// `zpool remove` of the cache device.
@@ -78,6 +82,8 @@ fn is_replacing(vdev: &VdevReport) -> bool {
 enum Move {
     Add(fn(PathBuf) -> VdevRequest),
     Remove,
+    Offline,
+    Online,
     Attach,
     AttachSequentially,
     Replace,
@@ -105,6 +111,8 @@ impl Move {
                 dry_run: false,
             },
             Self::Remove => PoolChange::Remove { device: path(spare) },
+            Self::Offline => PoolChange::Offline { device: path(spare), temporary: false },
+            Self::Online => PoolChange::Online { device: path(spare), expand: false },
             Self::Attach => attach(false, false),
             Self::AttachSequentially => attach(false, true),
             Self::Replace => attach(true, false),
@@ -139,10 +147,12 @@ async fn settle(pool: &Arc<Pool>) -> Result<(), String> {
 
 impl DiskOperation {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::AddVdev,
         Self::AddLog,
         Self::RemoveLog,
+        Self::OfflineLog,
+        Self::OnlineLog,
         Self::AddCache,
         Self::RemoveCache,
         Self::Replace,
@@ -165,6 +175,8 @@ impl DiskOperation {
             Self::AddVdev => "add-vdev",
             Self::AddLog => "add-log",
             Self::RemoveLog => "remove-log",
+            Self::OfflineLog => "offline-log",
+            Self::OnlineLog => "online-log",
             Self::AddCache => "add-cache",
             Self::RemoveCache => "remove-cache",
             Self::Replace => "replace",
@@ -185,7 +197,8 @@ impl DiskOperation {
     /// The operation without which this one cannot begin.
     fn before(self) -> Option<Self> {
         match self {
-            Self::RemoveLog => Some(Self::AddLog),
+            Self::RemoveLog | Self::OfflineLog => Some(Self::AddLog),
+            Self::OnlineLog => Some(Self::OfflineLog),
             Self::RemoveCache => Some(Self::AddCache),
             Self::Detach | Self::DetachFirst | Self::SplitAttached => Some(Self::Attach),
             Self::RemoveSpare | Self::SpareIn => Some(Self::AddSpare),
@@ -200,6 +213,8 @@ impl DiskOperation {
             Self::AddVdev => (Role::Idle, Move::Add(VdevRequest::Leaf), Role::Vdev),
             Self::AddLog => (Role::Idle, Move::Add(|path| VdevRequest::Log(vec![path])), Role::Log),
             Self::RemoveLog => (Role::Log, Move::Remove, Role::Idle),
+            Self::OfflineLog => (Role::Log, Move::Offline, Role::LogOffline),
+            Self::OnlineLog => (Role::LogOffline, Move::Online, Role::Log),
             Self::AddCache => (Role::Idle, Move::Add(|path| VdevRequest::Cache(vec![path])), Role::Cache),
             Self::RemoveCache => (Role::Cache, Move::Remove, Role::Idle),
             Self::Replace => (Role::Idle, Move::Replace, Role::Member),

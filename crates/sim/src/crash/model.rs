@@ -83,6 +83,8 @@ pub enum Role {
     Vdev,
     /// The separate intent log.
     Log,
+    /// The log, offline.
+    LogOffline,
     /// A cache device.
     Cache,
     /// In the first disk's place.
@@ -476,7 +478,7 @@ impl Model {
             tree: tree(&self.nodes),
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
-            vdevs: self.tops + usize::from(matches!(self.role, Role::Vdev | Role::Log)),
+            vdevs: self.tops + usize::from(matches!(self.role, Role::Vdev | Role::Log | Role::LogOffline)),
             caches: usize::from(self.role == Role::Cache),
             spares: usize::from(matches!(self.role, Role::Spare | Role::StandIn)),
             volume: self.volume.clone(),
