@@ -148,6 +148,8 @@ fn a_scrub_writes_the_labels_anew_that_no_block_pointer_leads_to() {
         damage::overwrite(&disk, damage::label(label, 128 << 20), label);
     }
     lab.scrub("tank").says("with 0 errors");
+    // Its end is known before the group is on disk in which it ends, with the labels.
+    lab.zpool("sync tank").ok();
     // A disk without labels would be a foreign one from now on. (An export would have written them, too.)
     lab.kill_daemon(true);
     assert_eq!(zdb::label_guid(&disk), guid);
