@@ -334,7 +334,8 @@ impl DslPool {
         }
     }
 
-    /// Keeps whoever wants to open the volume `dataset` waiting while the result lives. Waits for who has just closed it.
+    /// Keeps whoever wants to open the volume `dataset` waiting while the result lives. Waits for who has just closed
+    /// it.
     ///
     /// # Errors
     /// Somebody has it open.
