@@ -13,7 +13,7 @@ use super::chapters::LIFE_MAX;
 use super::machine::report;
 use super::story::{Story, Terms};
 use platter_model::clock;
-use platter_model::disk::{FaultPlan, History, SimDisk};
+use platter_model::disk::{FaultPlan, History};
 
 /// How often everything goes away and comes back.
 const ROUNDS: usize = 3;
@@ -34,12 +34,22 @@ const LOOK: Duration = Duration::from_millis(5);
 /// # Errors
 /// What went wrong.
 pub fn drill(seed: u64, history: Arc<History>) -> Result<(), String> {
+    happen("drill", seed, history, async |story| story.drill().await)
+}
+
+/// Has what is called `name` happen to a pool of honest disks, from `seed` on.
+pub(super) fn happen(
+    name: &str,
+    seed: u64,
+    history: Arc<History>,
+    life: impl AsyncFnOnce(&mut Story) -> Result<(), String>,
+) -> Result<(), String> {
     clock::run(|clock| async move {
         let mut story = Story::new(&clock, seed, Terms::default(), history, true);
         let machine = story.machine.describe();
-        let lived = tokio::time::timeout(LIFE_MAX, story.drill()).await;
+        let lived = tokio::time::timeout(LIFE_MAX, life(&mut story)).await;
         let lived = lived.unwrap_or_else(|_| Err("it hangs: 100 days went by".to_owned()));
-        lived.map_err(|error| format!("drill {seed}: {machine}: {error}"))
+        lived.map_err(|error| format!("{name} {seed}: {machine}: {error}"))
     })
 }
 
@@ -91,7 +101,7 @@ impl Story {
             self.note(&format!("disk {disk} is restored from an older copy of itself"));
             self.machine.disks[disk].set_image(copy);
         }
-        self.machine.disks.iter().for_each(|disk: &SimDisk| disk.set_slow(SLOWER));
+        self.machine.slow_down(SLOWER);
         for &victim in &away {
             self.machine.put_back(victim);
             let _ = self.machine.online(&pool, victim).await;
@@ -105,7 +115,7 @@ impl Story {
             let (state, examined, of) = (scan.state, scan.examined, scan.to_examine);
             self.note(&format!("disk {victim} is back, a scan is {state} at {examined} of {of}"));
         }
-        self.machine.disks.iter().for_each(|disk| disk.set_slow(Duration::ZERO));
+        self.machine.slow_down(Duration::ZERO);
         let _ = pool.scrub_wait().await;
         drop(pool);
         self.take_at_its_word().await?;

@@ -82,16 +82,21 @@ impl Machine {
         if attached { Ok(()) } else { Err(format!("WRONG: disk {new} cannot replace {old}")) }
     }
 
-    /// Attaches disk `new`, which is to take the place of `old`; whether it has joined.
-    async fn attach_beside(&mut self, pool: &Pool, old: usize, new: usize, sequential: bool) -> bool {
-        let change = PoolChange::Attach {
+    /// `zpool replace` of disk `old` by `new`.
+    pub(super) fn replacement(&self, old: usize, new: usize, sequential: bool) -> PoolChange {
+        PoolChange::Attach {
             device: self.guids[old].to_string(),
             new: SimDevices::path(self.places[new]),
             replaces: true,
             force: false,
             ashift: 0,
             sequential,
-        };
+        }
+    }
+
+    /// Attaches disk `new`, which is to take the place of `old`; whether it has joined.
+    async fn attach_beside(&mut self, pool: &Pool, old: usize, new: usize, sequential: bool) -> bool {
+        let change = self.replacement(old, new, sequential);
         let done = pool.change(change).await.map(|_| ()).map_err(|error| error.to_string());
         let how = if sequential { "sequentially " } else { "" };
         self.history.mark(format!("{} disk {new} is to replace {old} {how}: {done:?}", self.clock.now()));

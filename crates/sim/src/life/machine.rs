@@ -155,6 +155,11 @@ impl Machine {
         }
     }
 
+    /// Makes every command of all disks take so much longer.
+    pub(super) fn slow_down(&self, time: Duration) {
+        self.disks.iter().for_each(|disk| disk.set_slow(time));
+    }
+
     /// How many disks were added to it.
     pub(super) fn new_disks(&self) -> usize {
         self.disks.len() - self.first

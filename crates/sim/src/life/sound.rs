@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use platter_spa::Pool;
 
-use super::chapters::LIFE_MAX;
+use super::drill::happen;
 use super::machine::report;
-use super::story::{Story, Terms};
-use platter_model::clock;
+use super::story::Story;
 use platter_model::disk::History;
 
 /// Scrubs.
@@ -28,13 +27,7 @@ const SLOWER: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)]
 /// # Errors
 /// What went wrong.
 pub fn sound(seed: u64, history: Arc<History>) -> Result<(), String> {
-    clock::run(|clock| async move {
-        let mut story = Story::new(&clock, seed, Terms::default(), history, true);
-        let machine = story.machine.describe();
-        let lived = tokio::time::timeout(LIFE_MAX, story.stay_sound()).await;
-        let lived = lived.unwrap_or_else(|_| Err("it hangs: 100 days went by".to_owned()));
-        lived.map_err(|error| format!("sound {seed}: {machine}: {error}"))
-    })
+    happen("sound", seed, history, async |story| story.stay_sound().await)
 }
 
 impl Story {
@@ -51,11 +44,11 @@ impl Story {
             for _ in 0..WORK {
                 self.work_on_files(&pool).await?;
             }
-            self.slow_down(SLOWER[is_long]);
+            self.machine.slow_down(SLOWER[is_long]);
             let pauses = self.below(2) == 0;
             pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
             self.work_beside(&pool, pauses).await?;
-            self.slow_down(Duration::ZERO);
+            self.machine.slow_down(Duration::ZERO);
             self.finds_nothing(&pool, &format!("scrub {round}")).await?;
         }
         if self.machine.groups[0].parity == 0 {
@@ -68,10 +61,6 @@ impl Story {
         drop(pool);
         self.verify(false).await?;
         self.export().await
-    }
-
-    fn slow_down(&self, time: Duration) {
-        self.machine.disks.iter().for_each(|disk| disk.set_slow(time));
     }
 
     /// Works on files until no scan is under way.

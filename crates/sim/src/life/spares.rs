@@ -169,14 +169,7 @@ impl Machine {
     /// `zpool replace` of a disk that may misbehave by a spare.
     async fn let_stand_in(&mut self, pool: &Pool, number: usize, which: usize) -> Result<(), String> {
         let victim = self.victims[which % self.victims.len()];
-        let change = PoolChange::Attach {
-            device: self.guids[victim].to_string(),
-            new: SimDevices::path(self.places[number]),
-            replaces: true,
-            force: false,
-            ashift: 0,
-            sequential: false,
-        };
+        let change = self.replacement(victim, number, false);
         // Refused while it is in use, or the disk is being replaced.
         let done = pool.change(change).await.map(drop).map_err(|error| error.to_string());
         self.spare(number).by_hand |= done.is_ok();
