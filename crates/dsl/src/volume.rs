@@ -42,12 +42,12 @@ const OLD_BLOCK_MAX: u64 = 128 << 10;
 /// Pointers in an indirect block, and most copies of one (`DNODES_PER_LEVEL`, `SPA_DVAS_PER_BP`).
 const POINTERS: u64 = 1 << 10;
 const COPIES_MAX: u64 = 3;
+/// Blocks of the meta-dnode, a level each (`zvol_volsize_to_reservation`).
+const META_LEVELS: u64 = 7;
 /// For so long a volume may be in use still by who has closed its file: the kernel does not wait for its server then.
 const CLOSING: Duration = Duration::from_secs(1);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Blocks of the meta-dnode, a level each (`zvol_volsize_to_reservation`).
-const META_LEVELS: u64 = 7;
 
 /// What a volume is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,9 +328,8 @@ impl DslPool {
     /// Waits for who has just closed the volume `dataset`, for a moment: whoever holds a lock that others want does so
     /// before. What is no volume is never in use here.
     pub async fn wait_closed(&self, dataset: &str) {
-        let until = Instant::now() + CLOSING;
-        while Instant::now() < until && matches!(self.check_unused(dataset), Err(PoolError::Busy(_))) {
-            sleep(LOOK).await;
+        if let Ok(dataset) = self.find(dataset) {
+            drop(self.keep_closed(&dataset).await);
         }
     }
 

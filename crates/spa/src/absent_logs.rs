@@ -8,7 +8,7 @@ use std::sync::Arc;
 use platter_dmu::Objset;
 use platter_dsl::error::Result;
 use platter_ondisk::Txg;
-use platter_vdev::{AllocationClass, TopVdev};
+use platter_vdev::{AllocationClass, TopVdev, VdevState};
 
 use crate::config::VdevConfig;
 use crate::dtl;
@@ -22,24 +22,29 @@ pub fn lacks_one(vdevs: &[Option<Arc<TopVdev>>]) -> bool {
     logs(vdevs).any(|log| !log.condition().is_usable())
 }
 
-/// The devices that are not there of logs of which the others lack group `newest`, as the pool's own lists say.
+/// The devices that are not there of logs that cannot be used, or of which the others lack group `newest`, as the
+/// pool's own lists say. A log whose devices are offline was emptied before.
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn of_stale(
+pub async fn names(
     vdevs: &[Option<Arc<TopVdev>>],
     mos: &Arc<Objset>,
     root: &VdevConfig,
     newest: Txg,
 ) -> Result<Vec<String>> {
     let mut absent = Vec::new();
-    for log in logs(vdevs).filter(|log| log.condition().is_usable()) {
-        let (there, away): (Vec<_>, Vec<_>) = log.leaves().into_iter().partition(|leaf| leaf.is_usable());
-        let mut is_stale = !away.is_empty();
-        for leaf in there {
-            is_stale = is_stale && dtl::stored(mos, root, leaf.guid()).await?.contains(newest);
+    for log in logs(vdevs) {
+        let (there, mut away): (Vec<_>, Vec<_>) = log.leaves().into_iter().partition(|leaf| leaf.is_usable());
+        let mut is_lost = !away.is_empty();
+        if log.condition().is_usable() {
+            for leaf in there {
+                is_lost = is_lost && dtl::stored(mos, root, leaf.guid()).await?.contains(newest);
+            }
+        } else {
+            away.retain(|leaf| leaf.condition().state != VdevState::Offline);
         }
-        if is_stale {
+        if is_lost {
             absent.extend(away.iter().map(|leaf| leaf.name()));
         }
     }

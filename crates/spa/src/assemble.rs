@@ -121,7 +121,7 @@ async fn open(
     let mut attempt = 1;
     let vdevs = loop {
         match import::open_usable(&root, &opener, true).await {
-            Ok((vdevs, _)) => break vdevs,
+            Ok(vdevs) => break vdevs,
             Err(error) if attempt == ATTEMPTS => return Err(error),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }

@@ -117,13 +117,13 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
     let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
     let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf.is_usable()));
-    let online = core.task(async move |core, tx| {
+    core.task(async move |core, tx| {
         place::change_config(&core, &place, clear);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
         history::append_event(&core.dsl, &tx, "vdev online", &event).await?;
         Ok(())
-    });
-    online.await?;
+    })
+    .await?;
     if waits {
         removal::set_passive(core, top.id() as u32, false);
     }

@@ -24,7 +24,7 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
-use platter_vdev::{AllocationClass, Leaf, TopVdev, VdevState};
+use platter_vdev::{AllocationClass, TopVdev};
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
 use crate::absent_logs;
@@ -124,7 +124,7 @@ fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, 
 }
 
 /// Opens the vdevs and the MOS. The configuration in the MOS is the one to trust: the vdevs are opened again when it
-/// describes others than the labels did. Beside both the names of logs that are not there.
+/// describes others than the labels did.
 async fn open_as_stored(
     environment: &Environment,
     label_config: &PoolConfig,
@@ -132,16 +132,15 @@ async fn open_as_stored(
     paths: &BTreeMap<u64, PathBuf>,
     uberblock: &Uberblock,
     read_only: bool,
-) -> Result<(Opened, PoolConfig, Vec<String>)> {
-    let (vdevs, mut lost) = open_usable(&label_config.vdev_tree, opener, !read_only).await?;
+) -> Result<(Opened, PoolConfig)> {
+    let vdevs = open_usable(&label_config.vdev_tree, opener, !read_only).await?;
     dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
     let mut opened = Opened::new(environment, vdevs, uberblock).await?;
     let mut config = opened.config(label_config).await?;
     adopt_paths(&mut config.vdev_tree, paths);
     if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
         drop(opened);
-        let vdevs;
-        (vdevs, lost) = open_usable(&config.vdev_tree, opener, !read_only).await?;
+        let vdevs = open_usable(&config.vdev_tree, opener, !read_only).await?;
         dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
         opened = Opened::new(environment, vdevs, uberblock).await?;
     }
@@ -152,7 +151,7 @@ async fn open_as_stored(
             uberblock.guid_sum
         )));
     }
-    Ok((opened, config, lost))
+    Ok((opened, config))
 }
 
 /// Opens a pool. Its sync loop is not running yet.
@@ -187,8 +186,8 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     };
     let incomplete = import_check::check_complete(&candidate).err();
     let found = open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await;
-    let (opened, mut config, mut lost_logs) = found.map_err(|error| incomplete.unwrap_or(error))?;
-    lost_logs.extend(absent_logs::of_stale(&opened.vdevs, &opened.mos, &config.vdev_tree, uberblock.txg).await?);
+    let (opened, mut config) = found.map_err(|error| incomplete.unwrap_or(error))?;
+    let lost_logs = absent_logs::names(&opened.vdevs, &opened.mos, &config.vdev_tree, uberblock.txg).await?;
     import_check::check_logs(&lost_logs, request)?;
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
@@ -269,7 +268,7 @@ fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
     });
 }
 
-/// Opens all that is needed, and names the logs that cannot be. One whose devices are offline was emptied before.
+/// Opens all that is needed, and the logs as far as they are there.
 ///
 /// # Errors
 /// The first vdev that cannot be used.
@@ -277,14 +276,10 @@ pub async fn open_usable(
     root: &VdevConfig,
     opener: &FoundDevices,
     writable: bool,
-) -> Result<(Vec<Option<Arc<TopVdev>>>, Vec<String>)> {
+) -> Result<Vec<Option<Arc<TopVdev>>>> {
     let vdevs = open_vdevs::open_all(root, opener, writable).await?;
-    let mut lost = Vec::new();
     for vdev in vdevs.iter().flatten() {
-        if !vdev.condition().is_usable() && vdev.class() == AllocationClass::Log {
-            let is_lost = |leaf: &&Arc<Leaf>| !leaf.is_usable() && leaf.condition().state != VdevState::Offline;
-            lost.extend(vdev.leaves().iter().filter(is_lost).map(|leaf| leaf.name()));
-        } else if !vdev.condition().is_usable() {
+        if !vdev.condition().is_usable() && vdev.class() != AllocationClass::Log {
             let mut text = format!("{} cannot be opened", vdev.name());
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
                 let reason = leaf.condition().detail.unwrap_or_default();
@@ -293,7 +288,7 @@ pub async fn open_usable(
             return Err(PoolError::Unavailable(text));
         }
     }
-    Ok((vdevs, lost))
+    Ok(vdevs)
 }
 
 /// The MOS and what is needed to read it.
@@ -523,7 +518,7 @@ async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<V
         options: OpenOptions::read_only(),
         reached: Mutex::default(),
     };
-    let (vdevs, _) = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
+    let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
     let opened = Opened::new(environment, vdevs, uberblock).await?;
     let config = opened.config(&candidate.config).await?;
     let features = opened.features(&config).await?;

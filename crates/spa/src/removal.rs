@@ -141,7 +141,7 @@ pub async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
         }
     }
     // Of a log that was gone nobody could read where all of it was: what is left there leads nowhere.
-    if intent::any_waits(&core.dsl).await { Err(busy()) } else { Ok(()) }
+    check_unneeded(core, vdev).await
 }
 
 /// Makes a hole of an empty top-level vdev, in the syncing group (`vdev_remove_make_hole_and_free`).

@@ -441,12 +441,12 @@ impl Daemon {
     /// `zfs rollback`.
     pub async fn rollback_dataset(&self, call: &RollbackDataset) -> Answer<Outcome> {
         let full_name = &call.snapshot;
-        self.wait_closed(full_name.split('@').next().unwrap_or(full_name)).await;
+        let (name, own) = full_name.split_once('@').unwrap_or((full_name, ""));
+        self.wait_closed(name).await;
         let _lock = self.locks.of(pool_of(full_name)).await;
         let pool = self.pool_with(full_name)?;
         let cannot_open = |error| failed(&format!("cannot open '{full_name}'"), error);
         pool.snapshot(full_name).await.map_err(cannot_open)?;
-        let (name, own) = full_name.split_once('@').unwrap_or((full_name, ""));
         let what = format!("cannot rollback '{name}'");
         let all = pool.snapshot_names(name).await.map_err(cannot_open)?;
         let newer: Vec<String> = all.into_iter().skip_while(|other| other != full_name).skip(1).collect();
