@@ -27,6 +27,8 @@ struct Shelf {
 
 struct Pool {
     shelves: [Mutex<Shelf>; PAGES_MAX],
+    /// Buffers on each shelf: most have none, and need not be locked to be passed over.
+    counts: [AtomicUsize; PAGES_MAX],
     /// Bytes that wait.
     idle: AtomicUsize,
     /// Most of them.
@@ -38,16 +40,20 @@ static POOL: Pool = Pool::new();
 impl Pool {
     const fn new() -> Self {
         let shelves = [const { Mutex::new(Shelf { idle: Vec::new(), unused: 0 }) }; PAGES_MAX];
-        Self { shelves, idle: AtomicUsize::new(0), most: AtomicUsize::new(IDLE_MAX) }
+        let counts = [const { AtomicUsize::new(0) }; PAGES_MAX];
+        Self { shelves, counts, idle: AtomicUsize::new(0), most: AtomicUsize::new(IDLE_MAX) }
     }
 
-    fn shelf(&self, pages: usize) -> Option<&Mutex<Shelf>> {
-        self.shelves.get(pages.checked_sub(1)?)
+    fn shelf(&self, pages: usize) -> Option<(&Mutex<Shelf>, &AtomicUsize)> {
+        let index = pages.checked_sub(1)?;
+        Some((self.shelves.get(index)?, self.counts.get(index)?))
     }
 
     fn take(&self, count: usize) -> Option<Vec<Page>> {
-        let mut shelf = self.shelf(count)?.lock();
+        let (shelf, waiting) = self.shelf(count)?;
+        let mut shelf = shelf.lock();
         let pages = shelf.idle.pop()?;
+        waiting.store(shelf.idle.len(), Ordering::Relaxed);
         shelf.unused = shelf.unused.min(shelf.idle.len());
         let before = self.idle.fetch_sub(count * PAGE_SIZE, Ordering::Relaxed);
         debug_assert!(before >= count * PAGE_SIZE, "all bytes that wait are counted");
@@ -55,21 +61,27 @@ impl Pool {
     }
 
     fn give_back(&self, pages: Vec<Page>) {
-        let Some(shelf) = self.shelf(pages.len()) else { return };
+        let Some((shelf, waiting)) = self.shelf(pages.len()) else { return };
         let bytes = pages.len() * PAGE_SIZE;
         if self.idle.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most.load(Ordering::Relaxed) {
             self.idle.fetch_sub(bytes, Ordering::Relaxed);
         } else {
-            shelf.lock().idle.push(pages);
+            let mut shelf = shelf.lock();
+            shelf.idle.push(pages);
+            waiting.store(shelf.idle.len(), Ordering::Relaxed);
         }
     }
 
     fn trim(&self) {
-        for (index, shelf) in self.shelves.iter().enumerate() {
+        for (index, (shelf, waiting)) in self.shelves.iter().zip(&self.counts).enumerate() {
+            if waiting.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
             let unused = {
                 let mut shelf = shelf.lock();
                 let keep = shelf.idle.len() - shelf.unused;
                 shelf.unused = keep;
+                waiting.store(keep, Ordering::Relaxed);
                 shelf.idle.split_off(keep)
             };
             self.idle.fetch_sub(unused.len() * (index + 1) * PAGE_SIZE, Ordering::Relaxed);

@@ -3,14 +3,17 @@
 //! What was made stable in the last seconds may be in a log only. A side of a mirrored log that was away then has none
 //! of it, and where its records should be it has nothing that looks like one: that would be taken for the end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_dmu::Objset;
 use platter_dsl::error::Result;
+use platter_dsl::watched;
 use platter_ondisk::Txg;
 use platter_vdev::{AllocationClass, TopVdev, VdevState};
 
 use crate::config::VdevConfig;
+use crate::core::Core;
 use crate::dtl;
 
 fn logs(vdevs: &[Option<Arc<TopVdev>>]) -> impl Iterator<Item = &Arc<TopVdev>> {
@@ -49,4 +52,32 @@ pub async fn names(
         }
     }
     Ok(absent)
+}
+
+/// Devices of logs that were away when it was looked last, while the pool is open.
+#[derive(Default)]
+pub struct Away(BTreeSet<u64>);
+
+impl Away {
+    /// Has a group written at once if another device of a log has gone: until it is on disk that the device lacks
+    /// records, an import that finds only that device would take it for whole.
+    pub fn look(&mut self, core: &Arc<Core>) {
+        let config = core.config.read();
+        let logs = config.vdev_tree.children.iter().filter(|top| top.is_log);
+        let logs = logs.filter_map(|top| core.dsl.store.top(top.id as u32));
+        let leaves = logs.flat_map(|log| log.leaves());
+        let away: BTreeSet<u64> = leaves.filter(|leaf| !leaf.is_usable()).map(|leaf| leaf.guid().0).collect();
+        drop(config);
+        let is_more = !away.is_subset(&self.0);
+        self.0 = away;
+        if !is_more || core.dsl.read_only {
+            return;
+        }
+        let noting = core.clone();
+        watched::spawn(&core.dsl, "noting what a log's device lacks", async move {
+            if let Err(error) = noting.force_group().await {
+                tracing::warn!(pool = noting.name(), %error, "it is not noted yet what a log's device lacks");
+            }
+        });
+    }
 }

@@ -12,11 +12,9 @@ use platter_ondisk::{Guid, Txg, Uberblock};
 use platter_vdev::VdevKind;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
-use crate::environment::{CHOOSE_HOSTID, Environment};
+use crate::environment::Environment;
 use crate::label_search::{self, Searched};
 use crate::labels::DeviceLabels;
-use crate::vdev_names::vdev_name;
-use platter_api::report::{ImportableReport, VdevReport};
 
 /// A pool put together from its devices' labels.
 #[derive(Clone, Debug)]
@@ -29,6 +27,8 @@ pub struct Candidate {
     pub uberblock: Option<Uberblock>,
     /// Top-level vdevs of which no device was found, by index.
     pub missing_tops: Vec<u64>,
+    /// Its own metadata could be read with what was found, and its vdev tree is from there.
+    pub is_looked_into: bool,
     /// Leaves of it that were found to be devices of other pools.
     pub elsewhere: BTreeSet<u64>,
     /// Devices that did not answer the search in which it was found: one of them may be its own.
@@ -37,23 +37,8 @@ pub struct Candidate {
     pub writer: Option<Holder>,
 }
 
-/// What a pool's own metadata says of whether it can be imported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Metadata {
-    /// Nobody looked: labels, or who has it, decide already.
-    Unseen,
-    /// Nothing against it.
-    Writable,
-    /// It can be read only, for these features or other things.
-    ReadOnly(Vec<String>),
-    /// It cannot be opened.
-    Damaged(String),
-    /// Another host is writing it (`multihost`).
-    InUse,
-}
-
 /// Whether a vdev is of a type that this version cannot open.
-fn is_unknown(vdev: &VdevConfig) -> bool {
+pub fn is_unknown(vdev: &VdevConfig) -> bool {
     matches!(VdevKind::from_label(&vdev.kind, vdev.nparity.unwrap_or(0)), VdevKind::Other(_))
 }
 
@@ -145,7 +130,16 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     config.vdev_tree = root;
     let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
     let elsewhere = BTreeSet::new();
-    Some(Candidate { config, paths, uberblock, missing_tops, elsewhere, silent: Vec::new(), writer: None })
+    Some(Candidate {
+        config,
+        paths,
+        uberblock,
+        missing_tops,
+        is_looked_into: false,
+        elsewhere,
+        silent: Vec::new(),
+        writer: None,
+    })
 }
 
 /// The top-level vdevs by number, as the devices' labels tell of them: the newest label of each counts. Where those of
@@ -167,31 +161,6 @@ fn tops_of<'a>(told: impl Iterator<Item = (Txg, &'a VdevConfig)>) -> BTreeMap<u6
     tops.into_iter().map(|(id, (_, top))| (id, top.clone())).collect()
 }
 
-/// What a listing says of a pool that was found.
-struct Verdict {
-    state: &'static str,
-    status: Option<String>,
-    action: String,
-    /// What stands beside its name.
-    note: Option<&'static str>,
-}
-
-impl Verdict {
-    fn new(state: &'static str, status: impl Into<String>, action: impl Into<String>) -> Self {
-        Self { state, status: Some(status.into()), action: action.into(), note: None }
-    }
-
-    /// It can be imported, after a look at who had it last when it is `foreign`.
-    fn importable(foreign: bool) -> Self {
-        let plain = "The pool can be imported using its name or numeric identifier";
-        if foreign {
-            let status = "The pool was last accessed by another system.";
-            return Self::new("ONLINE", status, format!("{plain} and\n\tthe '-f' flag."));
-        }
-        Self { state: "ONLINE", status: None, action: format!("{plain}."), note: None }
-    }
-}
-
 impl Candidate {
     /// Looks whether somebody has a device of it open for writing.
     pub async fn find_writer(&mut self, environment: &Environment) {
@@ -206,15 +175,17 @@ impl Candidate {
 
     /// Whether enough devices are there, by vdev type.
     pub fn is_complete_enough(&self) -> bool {
-        self.missing_tops.is_empty() && self.config.vdev_tree.children.iter().all(|top| self.tolerates(top))
+        self.is_looked_into
+            || self.missing_tops.is_empty() && self.config.vdev_tree.children.iter().all(|top| self.tolerates(top))
     }
 
-    fn absent(&self, vdev: &VdevConfig) -> usize {
+    /// How many leaves below a vdev were not found.
+    pub fn absent(&self, vdev: &VdevConfig) -> usize {
         vdev.leaves().iter().filter(|leaf| !self.paths.contains_key(&leaf.guid.0)).count()
     }
 
     /// Whether enough is there below a vdev, top-level or not. Of a device and what takes its place one is enough.
-    fn tolerates(&self, vdev: &VdevConfig) -> bool {
+    pub fn tolerates(&self, vdev: &VdevConfig) -> bool {
         let absent = || vdev.children.iter().filter(|child| !self.tolerates(child)).count();
         match &*vdev.kind {
             "hole" | "missing" | "indirect" => true,
@@ -234,7 +205,7 @@ impl Candidate {
     }
 
     /// How it is with a leaf that was not found.
-    fn absence(&self, leaf: &VdevConfig) -> String {
+    pub fn absence(&self, leaf: &VdevConfig) -> String {
         match leaf.path.as_deref() {
             Some(path) if self.silent.iter().any(|silent| silent == Path::new(path)) => {
                 format!("{path} does not answer")
@@ -245,7 +216,7 @@ impl Candidate {
     }
 
     /// Whether another host used it last and has not exported it.
-    fn is_foreign(&self, environment: &Environment) -> bool {
+    pub fn is_foreign(&self, environment: &Environment) -> bool {
         self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid())
     }
 
@@ -258,27 +229,27 @@ impl Candidate {
     }
 
     /// Whether it may be in use on several hosts, and this one has no id of its own to take part.
-    fn needs_hostid(&self, environment: &Environment) -> bool {
+    pub fn needs_hostid(&self, environment: &Environment) -> bool {
         environment.host.hostid().is_derived && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
     }
 
-    /// Whether an import, as far as labels say, would succeed without force: then its own metadata is worth a look.
+    /// Whether an import, as far as labels say, would succeed without force, but for devices that are missing (they may
+    /// be of a log): then its own metadata is worth a look.
     pub fn seems_importable(&self, environment: &Environment) -> bool {
         self.unsupported().is_empty()
             && self.unknown_vdevs().is_empty()
-            && self.is_complete_enough()
             && self.writer.is_none()
             && !self.is_foreign(environment)
     }
 
     /// Features it cannot be read without, which this version does not have.
-    fn unsupported(&self) -> Vec<&str> {
+    pub fn unsupported(&self) -> Vec<&str> {
         let names = self.config.features_for_read.iter().map(|guid| &**guid);
         names.filter(|guid| !platter_dsl::features::is_readable(guid)).collect()
     }
 
     /// Types of its vdevs that this version does not have.
-    fn unknown_vdevs(&self) -> BTreeSet<String> {
+    pub fn unknown_vdevs(&self) -> BTreeSet<String> {
         let mut kinds = BTreeSet::new();
         self.config.vdev_tree.walk(&mut |vdev| {
             if is_unknown(vdev) {
@@ -286,163 +257,6 @@ impl Candidate {
             }
         });
         kinds
-    }
-
-    /// This version cannot read it at all.
-    fn unreadable(&self) -> Option<Verdict> {
-        let (unsupported, unknown) = (self.unsupported(), self.unknown_vdevs());
-        if !unsupported.is_empty() {
-            return Some(Verdict {
-                note: Some("unsupported feature(s)"),
-                ..Verdict::new(
-                    "UNAVAIL",
-                    format!(
-                        "The pool uses the following feature(s) not supported on this system:\n\t{}",
-                        unsupported.join("\n\t")
-                    ),
-                    "The pool cannot be imported. Access the pool on a system that supports\n\tthe required \
-                     feature(s), or recreate the pool from backup.",
-                )
-            });
-        }
-        if unknown.is_empty() {
-            return None;
-        }
-        let kinds: Vec<&str> = unknown.iter().map(|kind| &**kind).collect();
-        Some(Verdict {
-            note: Some("unsupported vdev type"),
-            ..Verdict::new(
-                "UNAVAIL",
-                format!("The pool has vdevs of a type that this version does not have: {}.", kinds.join(", ")),
-                "The pool cannot be imported. Access the pool on a system that supports\n\tthem, or recreate the pool \
-                 from backup.",
-            )
-        })
-    }
-
-    /// Its devices or its metadata are not all there, or it cannot be written.
-    fn unusable(&self, metadata: &Metadata) -> Option<Verdict> {
-        let missing = "One or more devices are missing from the system.";
-        if !self.is_complete_enough() {
-            let action = "The pool cannot be imported. Attach the missing\n\tdevices and try again.";
-            return Some(Verdict::new("UNAVAIL", missing, action));
-        }
-        match metadata {
-            Metadata::Damaged(reason) => Some(Verdict {
-                note: Some("corrupted data"),
-                ..Verdict::new(
-                    "FAULTED",
-                    format!("The pool metadata is corrupted.\n\t{reason}"),
-                    "The pool cannot be imported due to damaged devices or data.",
-                )
-            }),
-            Metadata::ReadOnly(obstacles) => Some(Verdict {
-                note: Some("unsupported feature(s)"),
-                ..Verdict::new(
-                    "UNAVAIL",
-                    format!(
-                        "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in \
-                         read-write mode because it uses the following\n\tfeature(s) not supported on this \
-                         system:\n\t{}",
-                        obstacles.join("\n\t")
-                    ),
-                    "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
-                     access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from \
-                     backup.",
-                )
-            }),
-            _ if self.absent(&self.config.vdev_tree) > 0 => Some(Verdict::new(
-                "DEGRADED",
-                missing,
-                "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may \
-                 be compromised if imported.",
-            )),
-            _ => None,
-        }
-    }
-
-    /// Somebody has it, or may have it without our seeing that.
-    fn in_use(&self, environment: &Environment, metadata: &Metadata) -> Option<Verdict> {
-        if *metadata == Metadata::InUse {
-            let host = self.config.hostname.as_deref().unwrap_or("<unknown>");
-            return Some(Verdict::new(
-                "UNAVAIL",
-                "The pool is currently imported by another system.",
-                format!(
-                    "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
-                    self.config.hostid.unwrap_or(0)
-                ),
-            ));
-        }
-        if let Some(writer) = &self.writer {
-            return Some(Verdict::new(
-                "UNAVAIL",
-                format!("The pool is currently imported by {writer}."),
-                "The pool must be exported there before it can be safely imported.",
-            ));
-        }
-        self.needs_hostid(environment).then(|| {
-            Verdict::new(
-                "UNAVAIL",
-                "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is \
-                 not set.",
-                CHOOSE_HOSTID,
-            )
-        })
-    }
-
-    /// What `zpool import` lists.
-    pub fn report(&self, environment: &Environment, metadata: &Metadata) -> ImportableReport {
-        let config = &self.config;
-        let destroyed = config.state == PoolState::Destroyed;
-        let foreign = self.is_foreign(environment);
-        let verdict = self
-            .unreadable()
-            .or_else(|| self.unusable(metadata))
-            .or_else(|| self.in_use(environment, metadata))
-            .unwrap_or_else(|| Verdict::importable(foreign));
-        let Verdict { state, status, action, note } = verdict;
-        let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name);
-        if let Some(note) = note {
-            (vdevs.state, vdevs.note) = (state.into(), Some(note.into()));
-        }
-        ImportableReport {
-            name: config.name.clone(),
-            guid: config.guid.0,
-            state: state.into(),
-            status,
-            action: Some(action),
-            last_host: foreign.then(|| config.hostname.clone()).flatten(),
-            vdevs,
-            destroyed,
-        }
-    }
-
-    fn vdev_report(&self, vdev: &VdevConfig, pool: &str) -> VdevReport {
-        let absent = vdev.is_leaf() && !self.paths.contains_key(&vdev.guid.0);
-        let unknown = is_unknown(vdev);
-        let state = match &*vdev.kind {
-            _ if absent || unknown => "UNAVAIL",
-            "root" if !self.is_complete_enough() => "UNAVAIL",
-            "mirror" | "raidz" | "replacing" | "spare" if !self.tolerates(vdev) => "UNAVAIL",
-            "root" | "mirror" | "raidz" | "replacing" | "spare" if self.absent(vdev) > 0 => "DEGRADED",
-            _ => "ONLINE",
-        };
-        VdevReport {
-            name: vdev_name(vdev, pool, self.paths.get(&vdev.guid.0)),
-            kind: vdev.kind.clone(),
-            is_log: vdev.is_log,
-            guid: vdev.guid.0,
-            path: vdev.path.clone(),
-            state: state.into(),
-            note: match unknown {
-                true => Some("unsupported vdev type".into()),
-                false => absent.then(|| self.absence(vdev)),
-            },
-            ashift: vdev.ashift,
-            children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
-            ..VdevReport::default()
-        }
     }
 }
 

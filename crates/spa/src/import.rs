@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -31,7 +30,7 @@ use crate::absent_logs;
 use crate::activity::Seen;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
-use crate::discover::{self, Candidate, Metadata, Scan};
+use crate::discover::{self, Candidate, Scan};
 use crate::environment::Environment;
 use crate::error_heads::LostBlock;
 use crate::error_scrub_state::ErrorScrub;
@@ -45,7 +44,7 @@ use crate::pool_events;
 use crate::rebuild_store;
 use crate::scan_store;
 use crate::space_maps::Words;
-use crate::writable::{check_directory, check_features, special, unwritable_entry, unwritable_features};
+use crate::writable::{check_directory, check_features};
 use crate::{
     allocating, caches, config_object, dtl, error_holders, error_log, error_scrub, free_work, multihost,
     pool_properties, salt, space_maps, spares, split_pairs, vdev_properties, vdev_zaps,
@@ -125,7 +124,10 @@ fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, 
 
 /// Opens the vdevs and the MOS. The configuration in the MOS is the one to trust: the vdevs are opened again when it
 /// describes others than the labels did.
-async fn open_as_stored(
+///
+/// # Errors
+/// Devices missing, damage, unreadable blocks.
+pub async fn open_as_stored(
     environment: &Environment,
     label_config: &PoolConfig,
     opener: &FoundDevices,
@@ -259,7 +261,7 @@ fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize, u64, u64, bool)> {
 }
 
 /// Writes into the tree where each leaf was found.
-fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
+pub fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
     root.walk_mut(&mut |vdev| {
         if let Some(path) = paths.get(&vdev.guid.0) {
             let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -298,8 +300,10 @@ pub struct Opened {
     /// The MOS.
     pub mos: Arc<Objset>,
     accounting: Arc<Accounting>,
-    directory: Zap,
-    vdevs: Vec<Option<Arc<TopVdev>>>,
+    /// The pool directory.
+    pub directory: Zap,
+    /// Its top-level vdevs.
+    pub vdevs: Vec<Option<Arc<TopVdev>>>,
 }
 
 impl Opened {
@@ -485,51 +489,6 @@ fn note_logged(
     metaslab
         .note_found(Sectors(segment.offset).bytes(), Sectors(segment.run).bytes(), allocates, txg)
         .map_err(|error| error.to_string())
-}
-
-/// How long a listing waits for one pool's devices.
-const LOOKING: Duration = Duration::from_secs(10);
-
-/// What a pool that was found says of itself, for a listing.
-pub async fn look_inside(environment: &Environment, candidate: &Candidate) -> Metadata {
-    match tokio::time::timeout(LOOKING, obstacles(environment, candidate)).await {
-        Ok(Ok(obstacles)) if obstacles.is_empty() => Metadata::Writable,
-        Ok(Ok(obstacles)) => Metadata::ReadOnly(obstacles),
-        Ok(Err(error @ (PoolError::Engine(_) | PoolError::Unavailable(_)))) => Metadata::Damaged(error.to_string()),
-        // An import tells the reason.
-        Ok(Err(_)) | Err(_) => Metadata::Unseen,
-    }
-}
-
-/// What keeps a pool that was found from being opened for writing, as its own metadata says: the labels only name the
-/// features without which it cannot be read. Reads a few blocks and writes nothing.
-///
-/// # Errors
-/// The pool cannot be opened for reading either.
-async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<Vec<String>> {
-    let uberblock =
-        candidate.uberblock.as_ref().ok_or_else(|| PoolError::Unavailable("it has no valid uberblock".into()))?;
-    let opener = FoundDevices {
-        pool: candidate.config.guid,
-        newest: Txg(u64::MAX),
-        paths: candidate.paths.clone(),
-        silent: candidate.silent.clone(),
-        devices: environment.devices.clone(),
-        options: OpenOptions::read_only(),
-        reached: Mutex::default(),
-    };
-    let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
-    let opened = Opened::new(environment, vdevs, uberblock).await?;
-    let config = opened.config(&candidate.config).await?;
-    let features = opened.features(&config).await?;
-    check_features(&features, &config, true)?;
-    let mut obstacles = unwritable_features(&features);
-    obstacles.extend(special(&config).map(|top| format!("an allocation class (vdev {})", top.id)));
-    // What a feature stands for is said once.
-    if obstacles.is_empty() {
-        obstacles.extend(unwritable_entry(&opened.directory).await?.map(str::to_owned));
-    }
-    Ok(obstacles)
 }
 
 /// The objects that the pool keeps at hand.

@@ -76,6 +76,7 @@ mod free_work;
 mod identity;
 mod import;
 mod import_check;
+mod importable;
 #[cfg(test)]
 mod judged;
 mod label_search;
@@ -87,6 +88,7 @@ mod leave;
 mod locked;
 mod log_spacemaps;
 mod logs;
+mod look_inside;
 mod lost;
 #[cfg(test)]
 mod lost_ends;

@@ -106,12 +106,17 @@ impl DeviceOpener for Noting<'_> {
 
 /// All leaves, also those of nested vdevs.
 pub fn leaves(core: &Core) -> Vec<PlacedLeaf> {
-    let tops = core.config.read().vdev_tree.children.clone();
+    leaves_of(core, |_| true)
+}
+
+/// Those leaves that are `wanted`.
+pub fn leaves_of(core: &Core, wanted: impl Fn(&VdevConfig) -> bool) -> Vec<PlacedLeaf> {
+    let config = core.config.read();
     let mut places = Vec::new();
-    for top in tops {
+    for top in &config.vdev_tree.children {
         let Some(vdev) = core.dsl.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
         let opened = vdev.leaves();
-        for config in top.leaves() {
+        for config in top.leaves().into_iter().filter(|config| wanted(config)) {
             let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
             places.push(PlacedLeaf { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
         }

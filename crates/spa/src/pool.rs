@@ -9,9 +9,10 @@ use platter_zio::{FailMode, Phase};
 use tokio::task::JoinHandle;
 
 use crate::core::Core;
-use crate::discover::{Metadata, Scan};
+use crate::discover::Scan;
 use crate::environment::Environment;
 use crate::late_writes::LateWrites;
+use crate::look_inside::{self, Metadata};
 use crate::place;
 use crate::plan;
 use crate::rebuild;
@@ -110,7 +111,7 @@ impl Pool {
         for mut candidate in found {
             candidate.find_writer(environment).await;
             let metadata = match candidate.seems_importable(environment) {
-                true => import::look_inside(environment, &candidate).await,
+                true => look_inside::look_inside(environment, &mut candidate).await,
                 false if candidate.may_be_in_use(environment) => {
                     match multihost::check(environment, &candidate, true).await {
                         Err(_) => Metadata::InUse,

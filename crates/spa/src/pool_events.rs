@@ -1,6 +1,7 @@
 //! What happens to a pool, told to who listens: changes of its devices' and its own state, and what its data sets add
 //! to the history.
 
+use crate::absent_logs::Away;
 use crate::core::Core;
 use crate::error_log;
 use platter_api::event::EventValue;
@@ -126,6 +127,7 @@ pub fn watch(core: &Arc<Core>) {
     let wanted = core.health_wanted.clone();
     watched::spawn(&core.dsl, "the watch over its I/O", async move {
         let mut health = "";
+        let mut logs_away = Away::default();
         loop {
             let phase = tokio::select! {
                 biased;
@@ -133,6 +135,7 @@ pub fn watch(core: &Arc<Core>) {
                 () = wanted.notified() => {
                     let Some(core) = weak.upgrade() else { return };
                     note_health(&core, &mut health);
+                    logs_away.look(&core);
                     continue;
                 }
             };

@@ -295,7 +295,7 @@ fn caches(core: &Core, detail: Detail) -> Vec<VdevReport> {
     let list = core.caches.list.lock().clone();
     for leaf in list.iter().filter_map(|cache| cache.leaf.as_ref()) {
         // A file that was deleted is of no use to anybody once the pool is closed.
-        leaf.check_present(true);
+        leaf.check_present(|| true);
     }
     list.iter().map(|cache| cache_report(cache, detail)).collect()
 }

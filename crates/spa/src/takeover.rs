@@ -12,11 +12,12 @@
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
 //! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
-//! - a device for which a spare stands in is opened again when it is seen at its path.
+//! - a device for which a spare stands in is opened again when it is seen at its path;
+//! - what is there and cannot be used is opened ever more rarely, up to [`RARELY`]; when it goes and comes, at once.
 //!
 //! The way back is in [`exchange`](crate::exchange): a spare is free again when what it stood in for has everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -49,6 +50,8 @@ const MANY: usize = 3;
 const CABLE: Duration = Duration::from_secs(300);
 /// When what was in vain is tried again.
 const PAUSE: Duration = Duration::from_secs(30);
+/// When a device that is there and cannot be used is tried again at the latest.
+const RARELY: Duration = Duration::from_secs(300);
 
 /// A device that is away.
 struct Away {
@@ -57,14 +60,37 @@ struct Away {
     judged: bool,
     /// When something was last tried.
     tried: Option<Instant>,
+    opens: Opens,
+}
+
+/// When a device is opened again that may be back: at once when something is at its path that was not there, then ever
+/// more rarely. It may be another one, or have lost its labels, for days.
+#[derive(Default)]
+struct Opens {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Opens {
+    fn is_due(&mut self, is_there: bool, now: Instant) -> bool {
+        if !is_there {
+            *self = Self::default();
+            return false;
+        }
+        if self.last.is_some_and(|last| now - last < self.pause) {
+            return false;
+        }
+        (self.last, self.pause) = (Some(now), (self.pause * 2).clamp(PAUSE, RARELY));
+        true
+    }
 }
 
 /// What is known of devices that are not there, by guid.
 #[derive(Default)]
 struct Watch {
     away: BTreeMap<u64, Away>,
-    /// When those that spares stand in for were last opened.
-    opened: BTreeMap<u64, Instant>,
+    /// Those that spares stand in for: when it was last looked for them, and they were opened.
+    replaced: BTreeMap<u64, (Instant, Opens)>,
 }
 
 /// Watches over the devices until the pool is closed.
@@ -109,7 +135,9 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     away.retain(|guid, _| gone.iter().any(|place| place.config.guid.0 == *guid));
     for place in &gone {
         let judged = verdict_flags::is_judged(&place.config);
-        away.entry(place.config.guid.0).or_insert(Away { since: now, judged, tried: None }).judged = judged;
+        away.entry(place.config.guid.0)
+            .or_insert(Away { since: now, judged, tried: None, opens: Opens::default() })
+            .judged = judged;
     }
     if core.dsl.store.suspension().is_suspended() {
         return;
@@ -117,15 +145,19 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     for place in gone {
         let guid = place.config.guid.0;
         if is_due(away, guid, now) {
-            let again = away.get_mut(&guid).is_some_and(|away| away.tried.replace(now).is_some());
-            help(core, &place, again).await;
+            let Some(own) = away.get_mut(&guid) else { continue };
+            let again = own.tried.replace(now).is_some();
+            help(core, &place, again, &mut own.opens).await;
         }
     }
     for place in replaced_by_spares(core) {
         let guid = place.config.guid.0;
-        let is_due = known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE);
-        if is_due && may_be_back(core, &place).await {
-            known.opened.insert(guid, now);
+        if known.replaced.get(&guid).is_some_and(|(looked, _)| now - *looked < PAUSE) {
+            continue;
+        }
+        let (looked, opens) = known.replaced.entry(guid).or_insert_with(|| (now, Opens::default()));
+        *looked = now;
+        if opens.is_due(may_be_back(core, &place).await, now) {
             let _one = core.changing.lock().await;
             let now = replaced_by_spares(core).into_iter().find(|now| now.config.guid == place.config.guid);
             if let Some(place) = now {
@@ -163,9 +195,12 @@ fn replaced_by_spares(core: &Core) -> Vec<PlacedLeaf> {
     core.config.read().vdev_tree.walk(&mut |vdev| {
         firsts.extend(vdev.children.first().filter(|_| vdev.kind == "spare").map(|first| first.guid));
     });
-    let places = place::leaves(core).into_iter();
-    let may = |place: &PlacedLeaf| may_return(place) || autoreplace::may_replace(core, place);
-    places.filter(|place| firsts.contains(&place.config.guid) && may(place)).collect()
+    if firsts.is_empty() {
+        return Vec::new();
+    }
+    let mut places = place::leaves_of(core, |leaf| firsts.contains(&leaf.guid));
+    places.retain(|place| may_return(place) || autoreplace::may_replace(core, place));
+    places
 }
 
 /// Opens a device again; whether it is back.
@@ -197,33 +232,42 @@ fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
 
 /// The devices for which a spare should stand in.
 fn gone(core: &Core) -> Vec<PlacedLeaf> {
-    let tree = core.config.read().vdev_tree.clone();
-    let places = place::leaves(core);
-    let is_good = |place: &&PlacedLeaf| place.leaf.is_usable() && !verdict_flags::is_judged(&place.config);
-    let usable: Vec<u64> = places.iter().filter(is_good).map(|place| place.config.guid.0).collect();
-    let held = core.environment.held.lock().clone();
+    if all_are_good(core) {
+        return Vec::new();
+    }
+    let vdevs = &core.dsl.store.state().vdevs;
+    let opened = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
+    let usable: BTreeSet<u64> = opened.filter(|leaf| leaf.is_usable()).map(|leaf| leaf.guid().0).collect();
     let mut wanted = Vec::new();
-    tree.walk(&mut |vdev| wanted.extend(unhelped(vdev, &usable)));
+    core.config.read().vdev_tree.walk(&mut |vdev| wanted.extend(unhelped(vdev, &usable)));
+    wanted.retain(|guid| !core.environment.held.lock().contains(guid));
     let is_gone = |place: &PlacedLeaf| {
-        wanted.contains(&place.config.guid.0)
-            && !held.contains(&place.config.guid.0)
-            && !place.config.offline
+        !place.config.offline
             && !place.config.offline_for_now
             && place.top.class() != AllocationClass::Log
             && place.top.condition().is_usable()
             // A closed one is just being opened.
             && !matches!(place.leaf.condition().state, VdevState::Closed | VdevState::Offline)
     };
-    places.into_iter().filter(is_gone).collect()
+    place::leaves_of(core, |leaf| wanted.contains(&leaf.guid.0)).into_iter().filter(is_gone).collect()
+}
+
+/// Whether every device is in use and none was judged: so it is nearly always, and it is asked every second.
+fn all_are_good(core: &Core) -> bool {
+    let vdevs = &core.dsl.store.state().vdevs;
+    let mut is_any_judged = false;
+    core.config.read().vdev_tree.walk(&mut |vdev| is_any_judged |= verdict_flags::is_judged(vdev));
+    !is_any_judged && vdevs.iter().flatten().all(|vdev| vdev.leaves().iter().all(|leaf| leaf.is_usable()))
 }
 
 /// The leaves right below a vdev that cannot be used and for which nothing stands in.
-fn unhelped(vdev: &VdevConfig, usable: &[u64]) -> Vec<u64> {
-    let is_unusable = |leaf: &&VdevConfig| leaf.is_leaf() && !usable.contains(&leaf.guid.0);
+fn unhelped(vdev: &VdevConfig, usable: &BTreeSet<u64>) -> Vec<u64> {
+    let is_good = |leaf: &VdevConfig| usable.contains(&leaf.guid.0) && !verdict_flags::is_judged(leaf);
+    let is_unusable = |leaf: &&VdevConfig| leaf.is_leaf() && !is_good(leaf);
     match vdev.kind.as_str() {
         "mirror" | "raidz" => vdev.children.iter().filter(is_unusable).map(|leaf| leaf.guid.0).collect(),
         // The last spare, when all that there were have failed.
-        "spare" if vdev.leaves().iter().all(|leaf| !usable.contains(&leaf.guid.0)) => {
+        "spare" if vdev.leaves().iter().all(|leaf| !is_good(leaf)) => {
             let last = vdev.children.last().filter(|leaf| leaf.is_leaf() && spare_flags::is_spare(leaf));
             last.into_iter().map(|leaf| leaf.guid.0).collect()
         }
@@ -232,12 +276,13 @@ fn unhelped(vdev: &VdevConfig, usable: &[u64]) -> Vec<u64> {
 }
 
 /// Has a device back, or a spare stand in for it. When that was tried before, disks are not searched for it `again`.
-async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
+async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, opens: &mut Opens) {
     let _one = core.changing.lock().await;
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
-    if (!again || may_be_back(core, &place).await) && have_back(core, &place).await {
+    let is_due = opens.is_due(!again || may_be_back(core, &place).await, Instant::now());
+    if (!again || is_due) && have_back(core, &place).await {
         return;
     }
     // They are needed: what was there may not be any more, and what somebody else had may be free.
@@ -273,10 +318,27 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    async fn what_is_there_and_cannot_be_used_is_opened_ever_more_rarely() {
+        let (start, mut opens) = (Instant::now(), Opens::default());
+        let mut times = |from: u64, to: u64, is_there: bool| -> Vec<u64> {
+            let mut due = |second: &u64| opens.is_due(is_there, start + Duration::from_secs(*second));
+            (from..to).step_by(30).filter(|second| due(second)).collect()
+        };
+        assert_eq!(times(0, 1500, true), [0, 30, 90, 210, 450, 750, 1050, 1350]);
+        assert_eq!(times(1500, 1530, false), []);
+        assert_eq!(times(1530, 1600, true), [1530, 1560], "it has come back");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn many_that_go_together_are_waited_for() {
         let start = Instant::now();
         let away = |seconds: &[u64]| -> BTreeMap<u64, Away> {
-            let at = |&seconds: &u64| Away { since: start + Duration::from_secs(seconds), judged: false, tried: None };
+            let at = |&seconds: &u64| Away {
+                since: start + Duration::from_secs(seconds),
+                judged: false,
+                tried: None,
+                opens: Opens::default(),
+            };
             (0..).zip(seconds.iter().map(at)).collect()
         };
         let due = |map: &BTreeMap<u64, Away>, after: u64| {

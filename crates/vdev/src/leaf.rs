@@ -629,11 +629,11 @@ impl Leaf {
     /// A cheap look whether the device is still there; when it is not, it is closed and marked removed. A file that was
     /// deleted works for as long as it is open: it is degraded, and used on, unless it is `dispensable`. Returns
     /// whether its condition changed.
-    pub fn check_present(&self, dispensable: bool) -> bool {
+    pub fn check_present(&self, dispensable: impl FnOnce() -> bool) -> bool {
         let Ok(queue) = self.queue() else { return false };
         match queue.device().presence() {
             Presence::Present => false,
-            Presence::Unlinked(reason) if !dispensable => {
+            Presence::Unlinked(reason) if !dispensable() => {
                 self.degrade(&queue, Condition::new(VdevState::Degraded, VdevAux::None).with_detail(reason))
             }
             Presence::Gone(reason) | Presence::Unlinked(reason) => {

@@ -264,7 +264,7 @@ impl TopVdev {
     pub fn check_present(&self) -> bool {
         // Every leaf is looked at, also after the first that is gone.
         let leaves = self.leaves();
-        leaves.iter().filter(|leaf| leaf.check_present(self.can_do_without(leaf))).count() > 0
+        leaves.iter().filter(|leaf| leaf.check_present(|| self.can_do_without(leaf))).count() > 0
     }
 
     /// Whether the others have everything without one of the leaves.

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, Tree, zdb};
 
@@ -148,6 +149,8 @@ fn a_pool_whose_log_is_gone_is_imported_without_it() {
     let away = lab.tmp().join("d2");
     fs::rename(lab.dev().join("d2"), &away).expect("moved");
     let import = |options: &str| lab.zpool(&format!("import {options} -d {} tank", lab.dev().display()));
+    let listed = lab.zpool(&format!("import -d {}", lab.dev().display())).ok();
+    listed.says("DEGRADED").says("using the '-m' flag").says("\tlogs\t\n").says("was ").says("d2");
     for _ in 0..2 {
         import("").refused().says("one or more devices is currently unavailable").says("use '-m'").says("[log]");
     }
@@ -311,4 +314,55 @@ fn a_side_of_a_log_that_was_away_is_no_log() {
         lab.export("tank");
         zdb::assert_clean(&lab.dev(), "tank");
     }
+}
+
+/// The machine stops moments after a side of a log has gone, and that side alone is there again.
+#[test]
+fn a_side_of_a_log_that_went_just_now_is_no_log() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("-o cachefile=none", "tank", "d0 log mirror d1 d2");
+    let away = |name: &str| lab.tmp().join(name);
+    append(&mount, "early", 5);
+    lab.zpool("sync tank").ok();
+    fs::copy(lab.dev().join("d1"), away("d1")).expect("copied");
+    fs::remove_file(lab.dev().join("d1")).expect("removed");
+    let start = Instant::now();
+    while !lab.zpool("status tank").ok().stdout.contains("REMOVED") {
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody notices that d1 has gone");
+    }
+    // A group is written for it, as soon as that can be.
+    std::thread::sleep(Duration::from_millis(500));
+    append(&mount, "late", 20);
+    lab.kill_daemon(true);
+    fs::rename(lab.dev().join("d2"), away("d2")).expect("moved");
+    fs::rename(away("d1"), lab.dev().join("d1")).expect("moved");
+    let import = || lab.zpool(&format!("import -d {} tank", lab.dev().display()));
+    import().refused().says("use '-m'").says("[log]");
+    fs::rename(away("d2"), lab.dev().join("d2")).expect("moved");
+    import().ok();
+    lab.wait_mounted(&mount);
+    assert_eq!(fs::metadata(mount.join("late")).expect("it is there").len(), 20 * 4096);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// Labels do not know which device is offline; who lists pools is told.
+#[test]
+fn a_device_that_is_offline_is_listed_so() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    lab.create("", "tank", "mirror d0 d1 log d2");
+    lab.zpool("offline tank d1").ok();
+    lab.zpool("offline tank d2").ok();
+    lab.export("tank");
+    let listed = lab.zpool(&format!("import -d {}", lab.dev().display())).ok();
+    let listed = listed.says("DEGRADED").says("are offlined").says("despite missing").says_not("-m");
+    for name in ["d1", "d2"] {
+        let line = listed.stdout.lines().find(|line| line.contains(name)).expect("its line");
+        assert!(line.contains("OFFLINE"), "{line}");
+    }
+    lab.import("", "tank");
+    lab.zpool("status tank").ok().says("OFFLINE");
+    lab.export("tank");
 }

@@ -97,6 +97,7 @@ impl Story {
             let members = self.machine.members().into_iter();
             let disks: Vec<(Image, u64)> =
                 members.map(|number| (self.machine.disks[number].image(), self.machine.sizes[number])).collect();
+            let disks: Vec<(Image, u64)> = disks.into_iter().chain(self.machine.log.images()).collect();
             judge::verdict(&disks)?;
         }
         self.import().await?;
@@ -179,6 +180,7 @@ impl Story {
             self.replace_a_victim(&pool).await?;
             self.trim(&pool).await;
             self.change_caches(&pool).await?;
+            self.change_log(&pool).await?;
             self.grow(&pool).await?;
             self.change_spares(&pool).await?;
             self.snapshots(&pool).await?;

@@ -124,6 +124,9 @@ impl super::machine::Machine {
         for (number, disk) in self.disks.iter().enumerate().filter(|(_, disk)| disk.is_present()) {
             devices.insert(number, route.to(Arc::new(disk.connect())));
         }
+        for (place, disk) in self.log.places() {
+            devices.insert(place, route.to(Arc::new(disk.connect())));
+        }
         let mut environment = world::environment(self.clock.now(), devices, self.clock.clone());
         environment.host = Arc::new(HostId { id: 0xbad, is_derived: false });
         let search = vec![world::FOLDER.into()];

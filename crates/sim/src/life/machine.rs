@@ -17,6 +17,7 @@ use rand_chacha::rand_core::RngCore;
 
 use super::cache_disks::{self, CacheDisk};
 use super::layout::{self, DISK_SIZE, Disks, Group};
+use super::log_disks::LogDisks;
 use crate::world::{self, SimDevices};
 use platter_model::clock::SimClock;
 use platter_model::cpu::{SimCpu, Speeds};
@@ -83,6 +84,8 @@ pub struct Machine {
     pub(super) adding: Option<Group>,
     /// Its cache devices, which are none of the disks.
     pub(super) caches: Vec<CacheDisk>,
+    /// Its separate log, if it has one.
+    pub(super) log: LogDisks,
     /// How many disks it had in the beginning.
     first: usize,
     /// Disks that do not belong to the pool: one without anything, one of another pool.
@@ -144,6 +147,7 @@ impl Machine {
             spares_stayed: 0,
             adding,
             caches,
+            log: LogDisks::default(),
             first,
             strangers,
             devices,
@@ -325,6 +329,7 @@ impl Machine {
         self.take_census(&pool).await?;
         self.take_census_of_spares(&pool).await?;
         self.take_census_of_caches(&pool).await?;
+        self.take_census_of_log(&pool).await?;
         Ok(pool)
     }
 
@@ -334,6 +339,7 @@ impl Machine {
             disk.power_cut();
         }
         self.cut_power_of_caches();
+        self.log.disks().for_each(SimDisk::power_cut);
         if let Some(pool) = pool {
             // The engine that was running is to notice that it is dead, as a machine without power would be.
             pool.stop("the power failed");
@@ -347,6 +353,7 @@ impl Machine {
             self.put_back(number);
         }
         self.put_caches_back();
+        self.connect_log_disks();
     }
 
     fn plug_in(&self, number: usize) {
@@ -372,6 +379,7 @@ impl Machine {
         (0..self.disks.len()).filter(|&number| before.is_there(self.places[number])).for_each(|n| self.plug_in(n));
         let caches = self.caches.iter().filter(|cache| before.is_there(cache.place));
         caches.for_each(|cache| self.plug(cache.place, &cache.disk));
+        self.connect_log_disks();
         route
     }
 
@@ -521,6 +529,7 @@ impl Machine {
     pub async fn set_right(&mut self, pool: &Pool) -> Result<(), String> {
         // One whose labels cannot be read any more is given up when something else fails there, too: the first scrub
         // may find that out.
+        self.bring_log_back(pool).await?;
         for _ in 0..GIVEN_UP_MAX {
             self.bring_everything_back(pool).await?;
             self.scrub(pool, false).await?;
@@ -538,6 +547,7 @@ impl Machine {
             return Err(format!("disk {number} is {state} after everything was set right: {why}\n{action}"));
         }
         self.set_caches_right(pool).await?;
+        self.set_log_right(pool).await?;
         // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
         self.disks.iter().for_each(SimDisk::make_readable);
         self.victims.clear();
@@ -605,9 +615,9 @@ impl Machine {
         all
     }
 
-    /// Disks and cache devices.
+    /// Disks, cache devices, and those of the log.
     fn all_disks(&self) -> impl Iterator<Item = &SimDisk> {
-        self.disks.iter().chain(self.caches.iter().map(|cache| &cache.disk))
+        self.disks.iter().chain(self.caches.iter().map(|cache| &cache.disk)).chain(self.log.disks())
     }
 
     /// Ranges that disks were told to be free.

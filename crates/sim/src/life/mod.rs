@@ -21,6 +21,7 @@
 //! | `volumes` | a volume that is written and cleared |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
+//! | `log_disks` | a separate log that comes and goes |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
 //! | `aviary` | proof that lives find deliberate bugs |
@@ -43,6 +44,7 @@ mod kept;
 mod kept_volume;
 mod layout;
 mod load;
+mod log_disks;
 mod loss;
 mod machine;
 mod returns;

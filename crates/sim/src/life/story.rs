@@ -110,6 +110,8 @@ pub(super) struct Story {
     pub(super) trimming: Option<ChaCha20Rng>,
     /// The chance by which cache devices come and go, in a life in which there are any.
     pub(super) caching: Option<ChaCha20Rng>,
+    /// The chance by which a separate log comes and goes, in a life in which there is one.
+    pub(super) logging: Option<ChaCha20Rng>,
     /// The chance by which the pool becomes larger, in a life in which it does.
     pub(super) growing: Option<ChaCha20Rng>,
     /// The chance by which spares come, serve and go, in a life in which there are any.
@@ -131,6 +133,8 @@ const TRIMMING_EVERY: u32 = 2;
 
 /// In one life of so many there are cache devices.
 const CACHING_EVERY: u32 = 3;
+/// In one life of so many there is a separate log.
+const LOGGING_EVERY: u32 = 3;
 /// In one life of so many the pool becomes larger.
 const GROWING_EVERY: u32 = 3;
 /// In one life of so many there are hot spares.
@@ -188,6 +192,10 @@ impl Story {
         let mut caching = own_chance(seed, 0, CACHING_EVERY).filter(|_| !drill);
         let caches = caching.as_mut().map(cache_disks::planned).unwrap_or_default();
         caches.iter().for_each(|plan| machine.plug_in_cache(plan));
+        let logging = own_chance(seed, 3, LOGGING_EVERY).filter(|_| !drill);
+        if logging.is_some() {
+            machine.plug_in_log_disks();
+        }
         let (snapshots, volumes) = (Snapshots::of(seed, !drill), Volumes::of(seed, !drill));
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
@@ -207,6 +215,7 @@ impl Story {
             exchanging,
             trimming,
             caching,
+            logging,
             growing,
             sparing,
             given_up,
