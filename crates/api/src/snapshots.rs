@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::messages::IdQuota;
+
 /// `zfs snapshot`: all of them, at one moment, or none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -178,6 +180,9 @@ pub struct CloneSnapshot {
     /// Initial local properties.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
+    /// Initial quotas of users, groups and projects, besides those of the snapshot.
+    #[serde(default)]
+    pub quotas: Vec<IdQuota>,
     /// Make missing parents too; being there already is then no error.
     #[serde(default)]
     pub parents: bool,

@@ -271,6 +271,7 @@ pub fn policy(operation: &Operation, uid: u32) -> Policy {
             needs.extend(all(&["create", "mount"], &Place::Above(call.name.clone())));
             let new = Place::New(call.name.clone());
             needs.extend(call.properties.keys().flat_map(|property| of_property(property, &new)));
+            needs.extend(call.quotas.iter().map(|quota| of_quota(quota, &new)));
             needs
         }
         Operation::PromoteDataset(call) => {

@@ -161,6 +161,7 @@ pub fn run(arguments: &Life) -> ExitCode {
         "{} ranges trimmed, {} vdevs added, {} have grown, {} times a spare stood in, {} spares stayed",
         totals.trims, totals.vdevs_added, totals.growths, totals.spares_in, totals.spares_stayed
     );
+    println!("{} logs added, {} pools split off", totals.logs_added, totals.splits);
     println!(
         "cache devices: {} blocks written, {} read, {} wrong, {} not answered",
         cached.written, cached.hits, cached.wrong, cached.unanswered

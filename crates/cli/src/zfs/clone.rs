@@ -8,6 +8,7 @@ use super::create::add_property;
 use super::select::{complaint, openable, well_formed};
 use super::snapshot::is_snapshot;
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
 fn request(words: &[String], command: &str) -> Result<CloneSnapshot, Failure> {
@@ -24,11 +25,14 @@ fn request(words: &[String], command: &str) -> Result<CloneSnapshot, Failure> {
     };
     is_snapshot(snapshot)?;
     well_formed(name, "cannot create")?;
+    let quotas =
+        ids::take_quotas(&mut properties).map_err(|reason| refused(format!("cannot create '{name}': {reason}")))?;
     let parents = parsed.options.iter().filter(|given| given.name == "p").count();
     Ok(CloneSnapshot {
         snapshot: snapshot.clone(),
         name: name.clone(),
         properties,
+        quotas,
         parents: parents > 0,
         parents_unmounted: parents > 1,
         mount: !parsed.has("u"),

@@ -76,6 +76,14 @@ impl Daemon {
         let properties = for_parents(call.parents_unmounted);
         outcome.problems = self.make_missing(&pool, parents, &properties, &what, asker).await?;
         pool.perform_on_dataset(clone).await.map_err(|error| failed(&what, error))?;
+        if !call.quotas.is_empty()
+            && let Err(reason) = self.set_id_quotas(&pool, name, &call.quotas).await
+        {
+            // A clone that fails leaves nothing.
+            let destroy = DatasetOperation::Destroy { name: name.clone() };
+            pool.perform_on_dataset(destroy).await.map_err(|error| failed(&what, error))?;
+            return Err(ErrorBody::new(format!("{what}: {reason}")));
+        }
         self.show_volumes(pool_of(name), false).await;
         self.log(&pool, &call.command);
         if !asker.may_mount() {

@@ -131,6 +131,17 @@ fn quotas_of_users_and_groups_hold() {
     lab.zfs("set userquota@no-such-person=1G tank/u").refused();
     lab.zfs("set userused@1234=1G tank/u").refused();
 
+    // A clone has those of its snapshot, and what it is given.
+    lab.zfs("snapshot tank/u@now").ok();
+    lab.zfs("clone -o userquota@1234=9M -o groupquota@7=5M tank/u@now tank/c").ok();
+    let of_clone = "get -H -o value userquota@1234,groupquota@7,groupobjquota@4321 tank/c";
+    let shown = lab.zfs(of_clone).ok().stdout;
+    assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["9M", "5M", "1"]);
+    lab.zfs("clone -o userused@1=9M tank/u@now tank/d").refused().says("readonly");
+    lab.zfs("list tank/d").refused();
+    lab.zfs("destroy tank/c").ok();
+    lab.zfs("destroy tank/u@now").ok();
+
     // The limits are there again after an import, hold at once, and go when they are taken back.
     lab.export("tank");
     lab.import("", "tank");

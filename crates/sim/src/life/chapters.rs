@@ -73,6 +73,7 @@ async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<Histor
     outcome.commands = story.machine.commands();
     outcome.trims = story.machine.trims();
     outcome.spares_stayed = story.machine.spares_stayed;
+    outcome.logs_added = story.machine.log.added;
     outcome.seconds = clock.now() / SECOND;
     outcome.history = history.hash();
     Ok(outcome)
@@ -155,6 +156,7 @@ impl Story {
                 drop(pool);
                 self.outcome.scrubs += 1;
                 self.let_it_grow().await?;
+                self.split().await?;
                 if self.below(3) == 0 {
                     // While all can be read: one that cannot is looked for where it was.
                     self.export().await?;

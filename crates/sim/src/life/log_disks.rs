@@ -41,6 +41,8 @@ pub(super) struct LogDisks {
     is_changing: bool,
     /// The one that is not in use, until everything is set right.
     away: Option<(usize, Away)>,
+    /// How often one was added.
+    pub(super) added: u64,
 }
 
 impl LogDisks {
@@ -134,6 +136,7 @@ impl Machine {
         let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
         pool.change(change).await.map_err(|error| format!("add a log: {error}"))?;
         (self.log.is_changing, self.log.members) = (false, members);
+        self.log.added += 1;
         self.take_census_of_log(pool).await
     }
 

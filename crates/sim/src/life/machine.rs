@@ -286,7 +286,7 @@ impl Machine {
         }
     }
 
-    fn environment(&self, seed: u64) -> Environment {
+    pub(super) fn environment(&self, seed: u64) -> Environment {
         let mut environment = world::environment(seed, self.devices.clone(), self.clock.clone());
         environment.host = Arc::new(HostId { id: environment.hostid() + self.host, is_derived: false });
         if self.disks[0].parameters().mechanism != Mechanism::Instant {

@@ -22,6 +22,7 @@
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `log_disks` | a separate log that comes and goes |
+//! | `splits` | a pool that one disk of each mirror leaves |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
 //! | `aviary` | proof that lives find deliberate bugs |
@@ -51,6 +52,7 @@ mod returns;
 mod snapshots;
 mod sound;
 mod spares;
+mod splits;
 mod story;
 mod suite;
 mod trims;

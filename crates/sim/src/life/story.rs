@@ -49,6 +49,10 @@ pub struct Outcome {
     pub trims: u64,
     /// What came of cache devices.
     pub cached: Cached,
+    /// Pools that were split off.
+    pub splits: u64,
+    /// Times that a separate log was added.
+    pub logs_added: u64,
     /// Vdevs that were added.
     pub vdevs_added: u64,
     /// Vdevs that became larger, as all their disks had.
@@ -114,6 +118,8 @@ pub(super) struct Story {
     pub(super) logging: Option<ChaCha20Rng>,
     /// The chance by which the pool becomes larger, in a life in which it does.
     pub(super) growing: Option<ChaCha20Rng>,
+    /// The chance by which a pool of mirrors is split, in a life in which it is.
+    pub(super) splitting: Option<ChaCha20Rng>,
     /// The chance by which spares come, serve and go, in a life in which there are any.
     pub(super) sparing: Option<ChaCha20Rng>,
     /// The ways to the disks of hosts that lost the pool, with the writes that had taken them by then.
@@ -137,6 +143,8 @@ const CACHING_EVERY: u32 = 3;
 const LOGGING_EVERY: u32 = 3;
 /// In one life of so many the pool becomes larger.
 const GROWING_EVERY: u32 = 3;
+/// In one life of so many a pool of mirrors is split.
+const SPLITTING_EVERY: u32 = 2;
 /// In one life of so many there are hot spares.
 const SPARING_EVERY: u32 = 3;
 /// Where the chances begin that have a stream of their own: behind those of disks.
@@ -196,6 +204,7 @@ impl Story {
         if logging.is_some() {
             machine.plug_in_log_disks();
         }
+        let splitting = own_chance(seed, 4, SPLITTING_EVERY).filter(|_| !drill);
         let (snapshots, volumes) = (Snapshots::of(seed, !drill), Volumes::of(seed, !drill));
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
@@ -217,6 +226,7 @@ impl Story {
             caching,
             logging,
             growing,
+            splitting,
             sparing,
             given_up,
         }

@@ -57,6 +57,10 @@ pub struct Totals {
     pub spares_in: u64,
     /// Disks that were given up for their spares.
     pub spares_stayed: u64,
+    /// Times that a separate log was added.
+    pub logs_added: u64,
+    /// Pools that were split off.
+    pub splits: u64,
 }
 
 impl Totals {
@@ -75,6 +79,8 @@ impl Totals {
         self.growths += outcome.growths;
         self.spares_in += outcome.spares_in;
         self.spares_stayed += outcome.spares_stayed;
+        self.logs_added += outcome.logs_added;
+        self.splits += outcome.splits;
     }
 }
 
