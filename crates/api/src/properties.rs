@@ -141,7 +141,7 @@ pub const NATIVES: &[Native] = &[
     native("refreservation", Kind::Bytes, 0, false, true).of_volumes(),
     native("primarycache", CACHES, 2, true, true).of_volumes().of_snapshots(),
     native("secondarycache", CACHES, 2, true, true).of_volumes().of_snapshots(),
-    native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false).of_volumes(),
+    native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, true).of_volumes(),
     native("dedup", DEDUP, 2, true, false).of_volumes(),
     native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true).of_volumes(),
     native(

@@ -50,7 +50,7 @@ pub use file::{FileDevice, OpenOptions};
 pub use flights::allow_workers;
 pub use holder::Holder;
 pub use lease::Lease;
-pub use looks::Seen;
+pub use looks::{Seen, Stamp};
 pub use memory::MemDevice;
 pub use path_kind::PathKind;
 pub use slot::{Assembly, ReadSlot};

@@ -18,6 +18,31 @@ pub struct Seen {
     pub kind: PathKind,
     /// The one path behind all names of a device; `None` when it leads nowhere.
     pub real: Option<PathBuf>,
+    /// Tells it from what may be there at another time; `None` when nothing is there.
+    pub stamp: Option<Stamp>,
+}
+
+/// What tells the things that are at a path one after the other apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// File system, inode, and device number.
+    identity: [u64; 3],
+    /// When a file was last written, seconds and nanoseconds: its contents may have been exchanged.
+    written: [i64; 2],
+}
+
+impl Stamp {
+    /// Of a file or device.
+    pub fn of(data: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        let written = if data.is_file() { [data.mtime(), data.mtime_nsec()] } else { [0; 2] };
+        Self { identity: [data.dev(), data.ino(), data.rdev()], written }
+    }
+
+    /// Of something that has a number of its own.
+    pub fn of_number(number: u64) -> Self {
+        Self { identity: [0, number, 0], written: [0; 2] }
+    }
 }
 
 /// The looks that are under way, each with the place where its end is told.
@@ -43,7 +68,7 @@ impl Looks {
             return match own.wait_for(Option::is_some).await {
                 Ok(seen) => seen.clone().expect("it was waited for"),
                 // The program ends.
-                Err(_) => Seen { kind: PathKind::Missing("nobody looked".into()), real: None },
+                Err(_) => Seen { kind: PathKind::Missing("nobody looked".into()), real: None, stamp: None },
             };
         }
     }
@@ -85,7 +110,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         WAITING.fetch_sub(1, Ordering::SeqCst);
-        Seen { kind: PathKind::Folder, real: Some(path.to_owned()) }
+        Seen { kind: PathKind::Folder, real: Some(path.to_owned()), stamp: None }
     }
 
     #[tokio::test]

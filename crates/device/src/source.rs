@@ -12,7 +12,7 @@ use crate::disk::Holding;
 use crate::error::Result;
 use crate::file::OpenOptions;
 use crate::holder::Holder;
-use crate::looks::{Looks, Seen};
+use crate::looks::{Looks, Seen, Stamp};
 use crate::path_kind::PathKind;
 use crate::{busy, disk};
 
@@ -36,7 +36,9 @@ pub trait DeviceSource: Send + Sync + Debug {
     /// As [`kind`](Self::kind) and [`canonical`](Self::canonical) tell it, where somebody else's server may make one
     /// wait, for ever if it likes. However often that is asked, what waits for the server does not grow.
     async fn look(&self, path: &Path) -> Seen {
-        Seen { kind: self.kind(path), real: self.canonical(path) }
+        let real = self.canonical(path);
+        let stamp = real.is_some().then(|| Stamp::of_number(0));
+        Seen { kind: self.kind(path), real, stamp }
     }
 
     /// The disk that a partition is on; `None` when the path is not a partition's, as far as that is known.
@@ -103,7 +105,8 @@ impl SystemDevices {
 /// A look at a path of the machine's.
 fn look(path: &Path) -> Seen {
     let devices = SystemDevices::default();
-    Seen { kind: devices.kind(path), real: devices.canonical(path) }
+    let stamp = std::fs::metadata(path).ok().map(|data| Stamp::of(&data));
+    Seen { kind: devices.kind(path), real: devices.canonical(path), stamp }
 }
 
 #[async_trait]

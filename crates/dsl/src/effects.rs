@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 use platter_zil::SyncMode;
-use platter_zio::Caching;
+use platter_zio::{Caching, LogBias};
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -84,6 +84,11 @@ pub fn sync_mode(dataset: &Dataset) -> SyncMode {
     SyncMode::from_number(number(&dataset.dir, "sync"))
 }
 
+/// Property `logbias` of a data set.
+pub fn log_bias(dataset: &Dataset) -> LogBias {
+    LogBias::from_number(number(&dataset.dir, "logbias"))
+}
+
 /// Whether `value` (`None`: inherit) may be set on a data set of `kind` in this pool.
 ///
 /// # Errors
@@ -128,6 +133,7 @@ pub fn follow(dsl: &DslPool) {
         }
         if let Some(zil) = &*dataset.zil.lock() {
             zil.set_mode(sync_mode(dataset));
+            zil.set_bias(log_bias(dataset));
         }
         if let Some(server) = dataset.server.lock().as_ref().and_then(Weak::upgrade) {
             server.set_read_only(dsl.read_only || number(&dataset.dir, "readonly") != 0);

@@ -138,7 +138,9 @@ pub fn open_log(dsl: &Arc<DslPool>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<
     let dialect = Dialect { slim: version.has_slim_zil(), solaris: version.is_before_linux() };
     let weak = Arc::downgrade(dsl);
     let random = Box::new(move || weak.upgrade().map_or(0, |dsl| dsl.random()));
-    Zil::new(os.clone(), dsl.store.clone(), dialect, effects::sync_mode(dataset), random)
+    let log = Zil::new(os.clone(), dsl.store.clone(), dialect, effects::sync_mode(dataset), random);
+    log.set_bias(effects::log_bias(dataset));
+    log
 }
 
 /// Gives every device what it should hold of logs that a crash left and that nobody has replayed yet, of data sets that

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind, Seen, Stamp};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::FilesystemSpace;
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
@@ -23,6 +23,8 @@ pub const FOLDER: &str = "/sim";
 #[derive(Debug, Default)]
 pub struct SimDevices {
     disks: Mutex<BTreeMap<PathBuf, Arc<dyn BlockDevice>>>,
+    /// How often one was plugged in there: another one, as far as anybody can tell.
+    plugged: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 impl SimDevices {
@@ -34,6 +36,7 @@ impl SimDevices {
     /// Makes a disk appear, or replaces it.
     pub fn insert(&self, number: usize, disk: Arc<dyn BlockDevice>) {
         self.disks.lock().insert(Self::path(number), disk);
+        *self.plugged.lock().entry(Self::path(number)).or_default() += 1;
     }
 
     /// Makes a disk disappear for whoever opens it next.
@@ -78,6 +81,12 @@ impl DeviceSource for SimDevices {
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         self.disks.lock().contains_key(path).then(|| path.to_owned())
+    }
+
+    async fn look(&self, path: &Path) -> Seen {
+        let real = self.canonical(path);
+        let stamp = real.as_ref().and_then(|path| self.plugged.lock().get(path).copied()).map(Stamp::of_number);
+        Seen { kind: self.kind(path), real, stamp }
     }
 
     fn is_whole_disk(&self, _path: &Path) -> bool {

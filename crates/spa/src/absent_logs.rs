@@ -10,11 +10,12 @@ use platter_dmu::Objset;
 use platter_dsl::error::Result;
 use platter_dsl::watched;
 use platter_ondisk::Txg;
-use platter_vdev::{AllocationClass, TopVdev, VdevState};
+use platter_vdev::{AllocationClass, Leaf, TopVdev, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::dtl;
+use crate::removal;
 
 fn logs(vdevs: &[Option<Arc<TopVdev>>]) -> impl Iterator<Item = &Arc<TopVdev>> {
     vdevs.iter().flatten().filter(|vdev| vdev.class() == AllocationClass::Log)
@@ -66,7 +67,9 @@ impl Away {
         let logs = config.vdev_tree.children.iter().filter(|top| top.is_log);
         let logs = logs.filter_map(|top| core.dsl.store.top(top.id as u32));
         let leaves = logs.flat_map(|log| log.leaves());
-        let away: BTreeSet<u64> = leaves.filter(|leaf| !leaf.is_usable()).map(|leaf| leaf.guid().0).collect();
+        // A file that was deleted is used on by who has it open, and will not be there for the next import.
+        let is_away = |leaf: &Arc<Leaf>| leaf.condition().state != VdevState::Healthy;
+        let away: BTreeSet<u64> = leaves.filter(is_away).map(|leaf| leaf.guid().0).collect();
         drop(config);
         let is_more = !away.is_subset(&self.0);
         self.0 = away;
@@ -75,7 +78,12 @@ impl Away {
         }
         let noting = core.clone();
         watched::spawn(&core.dsl, "noting what a log's device lacks", async move {
-            if let Err(error) = noting.force_group().await {
+            // A chain goes on in the block that was last allocated for it, which may be there.
+            let noted = async {
+                removal::begin_logs_anew(&noting).await?;
+                noting.force_group().await
+            };
+            if let Err(error) = noted.await {
                 tracing::warn!(pool = noting.name(), %error, "it is not noted yet what a log's device lacks");
             }
         });

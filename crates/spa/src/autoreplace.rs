@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_device::disk;
+use platter_device::{Stamp, disk};
 use platter_dsl::stored_property::StoredProperty;
 use platter_vdev::VdevState;
 
@@ -40,16 +40,16 @@ fn path(place: &PlacedLeaf) -> Option<PathBuf> {
     }
 }
 
-/// Whether something is where a new device would be, and may be used.
-pub async fn is_seen(core: &Core, place: &PlacedLeaf) -> bool {
-    let Some(path) = path(place).filter(|_| may_replace(core, place)) else { return false };
-    path_look::is_there(&*core.environment.devices, &path).await == Some(true)
+/// What is where a new device would be, if that may be used.
+pub async fn look(core: &Core, place: &PlacedLeaf) -> Option<Stamp> {
+    let path = path(place).filter(|_| may_replace(core, place))?;
+    path_look::stamp(&*core.environment.devices, &path).await
 }
 
 /// Replaces a device by what is in its place, if that may be and is something new; whether that began. Somebody else
 /// holds the lock of changes.
 pub async fn replace(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
-    if !is_seen(core, place).await {
+    if look(core, place).await.is_none() {
         return false;
     }
     let Some(new) = path(place) else { return false };

@@ -188,7 +188,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     };
     let incomplete = import_check::check_complete(&candidate).err();
     let found = open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await;
-    let (opened, mut config) = found.map_err(|error| incomplete.unwrap_or(error))?;
+    let (opened, mut config) = found.map_err(|error| import_check::why(&candidate, incomplete, error))?;
     let lost_logs = absent_logs::names(&opened.vdevs, &opened.mos, &config.vdev_tree, uberblock.txg).await?;
     import_check::check_logs(&lost_logs, request)?;
     let features = opened.features(&config).await?;
@@ -284,7 +284,8 @@ pub async fn open_usable(
         if !vdev.condition().is_usable() && vdev.class() != AllocationClass::Log {
             let mut text = format!("{} cannot be opened", vdev.name());
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
-                let reason = leaf.condition().detail.unwrap_or_default();
+                let condition = leaf.condition();
+                let reason = condition.detail.clone().unwrap_or_else(|| condition.name().to_lowercase());
                 text.push_str(&format!("\n\t{} ({}): {reason}", leaf.guid(), leaf.name()));
             }
             return Err(PoolError::Unavailable(text));

@@ -103,6 +103,20 @@ pub fn check_complete(candidate: &Candidate) -> Result<()> {
     Ok(())
 }
 
+/// Why a pool cannot be opened: what is missing of it, or, if that is not too much, what came of opening it.
+pub fn why(candidate: &Candidate, incomplete: Option<PoolError>, error: PoolError) -> PoolError {
+    let lines = candidate.missing_leaves();
+    match (incomplete, &error) {
+        (Some(incomplete), _) => incomplete,
+        // Of another device something is wrong, or it is offline: labels do not say.
+        (None, PoolError::Engine(_)) if !lines.is_empty() => {
+            let missing: String = lines.iter().map(|line| format!("\n\tmissing device: {line}")).collect();
+            PoolError::Unavailable(format!("one or more devices is currently unavailable{missing}\n{error}"))
+        }
+        (None, _) => error,
+    }
+}
+
 /// Whether a pool of which these logs are `lost` may be opened, with their names.
 ///
 /// # Errors

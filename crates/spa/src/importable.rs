@@ -69,7 +69,7 @@ impl Candidate {
     /// Its devices or its metadata are not all there, or it cannot be written.
     fn unusable(&self, metadata: &Metadata) -> Option<Verdict> {
         let missing = "One or more devices are missing from the system.";
-        if !self.is_complete_enough() {
+        if !self.is_complete_enough() || *metadata == Metadata::Missing {
             let action = "The pool cannot be imported. Attach the missing\n\tdevices and try again.";
             return Some(Verdict::new("UNAVAIL", missing, action));
         }
@@ -132,7 +132,17 @@ impl Candidate {
         ))
     }
 
-    /// Somebody has it, or may have it without our seeing that.
+    /// Somebody has it open.
+    fn held(&self) -> Option<Verdict> {
+        let writer = self.writer.as_ref()?;
+        Some(Verdict::new(
+            "UNAVAIL",
+            format!("The pool is currently imported by {writer}."),
+            "The pool must be exported there before it can be safely imported.",
+        ))
+    }
+
+    /// Another host has it, or may have it without our seeing that.
     fn in_use(&self, environment: &Environment, metadata: &Metadata) -> Option<Verdict> {
         if *metadata == Metadata::InUse {
             let host = self.config.hostname.as_deref().unwrap_or("<unknown>");
@@ -143,13 +153,6 @@ impl Candidate {
                     "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
                     self.config.hostid.unwrap_or(0)
                 ),
-            ));
-        }
-        if let Some(writer) = &self.writer {
-            return Some(Verdict::new(
-                "UNAVAIL",
-                format!("The pool is currently imported by {writer}."),
-                "The pool must be exported there before it can be safely imported.",
             ));
         }
         self.needs_hostid(environment).then(|| {
@@ -169,11 +172,12 @@ impl Candidate {
         let foreign = self.is_foreign(environment);
         let verdict = self
             .unreadable()
+            .or_else(|| self.held())
             .or_else(|| self.unusable(metadata))
             .or_else(|| self.in_use(environment, metadata))
             .unwrap_or_else(|| Verdict::importable(foreign));
         let Verdict { state, status, action, note } = verdict;
-        let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name);
+        let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name, metadata);
         if let Some(note) = note {
             (vdevs.state, vdevs.note) = (state.into(), Some(note.into()));
         }
@@ -182,7 +186,11 @@ impl Candidate {
             guid: config.guid.0,
             state: state.into(),
             status,
-            action: Some(action),
+            action: Some(if destroyed {
+                format!("{action}\n\tThe pool was destroyed: '-D' imports it.")
+            } else {
+                action
+            }),
             last_host: foreign.then(|| config.hostname.clone()).flatten(),
             vdevs,
             destroyed,
@@ -199,14 +207,14 @@ impl Candidate {
         }
     }
 
-    fn vdev_report(&self, vdev: &VdevConfig, pool: &str) -> VdevReport {
+    fn vdev_report(&self, vdev: &VdevConfig, pool: &str, metadata: &Metadata) -> VdevReport {
         let unknown = is_unknown(vdev);
         let absent = vdev.is_leaf() && self.leaf_state(vdev) == "UNAVAIL";
         let impaired = || vdev.leaves().iter().any(|leaf| self.leaf_state(leaf) != "ONLINE");
         let state = match &*vdev.kind {
             _ if unknown => "UNAVAIL",
             _ if vdev.is_leaf() => self.leaf_state(vdev),
-            "root" if !self.is_complete_enough() => "UNAVAIL",
+            "root" if !self.is_complete_enough() || *metadata == Metadata::Missing => "UNAVAIL",
             "mirror" | "raidz" | "replacing" | "spare" if !self.tolerates(vdev) => "UNAVAIL",
             "root" | "mirror" | "raidz" | "replacing" | "spare" if impaired() => "DEGRADED",
             _ => "ONLINE",
@@ -223,7 +231,7 @@ impl Candidate {
                 false => absent.then(|| self.absence(vdev)),
             },
             ashift: vdev.ashift,
-            children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
+            children: vdev.children.iter().map(|child| self.vdev_report(child, pool, metadata)).collect(),
             ..VdevReport::default()
         }
     }

@@ -202,7 +202,7 @@ mod tests {
 
         async fn look(&self, path: &Path) -> Seen {
             self.wait(path).await;
-            Seen { kind: self.kind(path), real: self.canonical(path) }
+            Seen { kind: self.kind(path), real: self.canonical(path), stamp: None }
         }
 
         fn is_whole_disk(&self, _path: &Path) -> bool {

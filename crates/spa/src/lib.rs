@@ -116,6 +116,7 @@ mod rebuild_walk;
 #[cfg(test)]
 mod refused;
 mod removal;
+mod returns;
 mod salt;
 mod scan;
 mod scan_issue;

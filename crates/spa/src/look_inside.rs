@@ -28,6 +28,8 @@ pub enum Metadata {
     ReadOnly(Vec<String>),
     /// What these devices of separate logs may have is not there.
     LogsLost(Vec<String>),
+    /// It cannot be opened, with what is missing and what its own metadata says is not to be used.
+    Missing,
     /// It cannot be opened.
     Damaged(String),
     /// Another host is writing it (`multihost`).
@@ -38,8 +40,13 @@ pub enum Metadata {
 /// then on: labels do not know which device is offline, nor what a vdev was of which no device is there.
 pub async fn look_inside(environment: &Environment, candidate: &mut Candidate) -> Metadata {
     let is_complete = candidate.is_complete_enough();
+    let is_something_away = candidate.absent(&candidate.config.vdev_tree) > 0;
     match tokio::time::timeout(LOOKING, look(environment, candidate)).await {
         Ok(Ok(metadata)) => metadata,
+        // One may be offline, and another one missing.
+        Ok(Err(PoolError::Engine(_) | PoolError::Unavailable(_))) if is_complete && is_something_away => {
+            Metadata::Missing
+        }
         Ok(Err(error @ (PoolError::Engine(_) | PoolError::Unavailable(_)))) if is_complete => {
             Metadata::Damaged(error.to_string())
         }

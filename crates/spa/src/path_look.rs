@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use platter_device::{DeviceSource, OpenOptions, PathKind, Seen};
+use platter_device::{DeviceSource, OpenOptions, PathKind, Seen, Stamp};
 
 /// For how long a path is looked at that somebody asks for.
 const ASKED_MAX: Duration = Duration::from_secs(5);
@@ -14,7 +14,7 @@ const WATCHED_MAX: Duration = Duration::from_millis(200);
 pub async fn look(devices: &dyn DeviceSource, path: &Path) -> Seen {
     tokio::time::timeout(ASKED_MAX, devices.look(path)).await.unwrap_or_else(|_| {
         let reason = format!("it did not answer within {} seconds", ASKED_MAX.as_secs());
-        Seen { kind: PathKind::Missing(reason), real: None }
+        Seen { kind: PathKind::Missing(reason), real: None, stamp: None }
     })
 }
 
@@ -31,6 +31,12 @@ pub async fn answers(devices: &dyn DeviceSource, path: &Path) -> bool {
         device.read(0, bytes).await.ok()
     };
     tokio::time::timeout(ANSWER_MAX, answer).await.is_ok_and(|answer| answer.is_some())
+}
+
+/// What tells the thing at a path from others, for who looks every few seconds; `None` when nothing is there, or there
+/// is no answer. No disk is woken up.
+pub async fn stamp(devices: &dyn DeviceSource, path: &Path) -> Option<Stamp> {
+    tokio::time::timeout(WATCHED_MAX, devices.look(path)).await.ok()?.stamp
 }
 
 /// Whether there is anything at a path, for who looks each second; `None` when there is no answer. No disk is woken up.

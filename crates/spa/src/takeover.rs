@@ -13,7 +13,7 @@
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
 //! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
 //! - a device for which a spare stands in is opened again when it is seen at its path;
-//! - what is there and cannot be used is opened ever more rarely, up to [`RARELY`]; when it goes and comes, at once.
+//! - what is there and cannot be used is opened ever more rarely ([`returns`]).
 //!
 //! The way back is in [`exchange`](crate::exchange): a spare is free again when what it stood in for has everything.
 
@@ -31,9 +31,9 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
 use crate::free_commands;
-use crate::path_look;
 use crate::place::{self, PlacedLeaf};
 use crate::rebuild::{self, Giving};
+use crate::returns::{self, Returns};
 use crate::spare_flags;
 use crate::spare_looks;
 use crate::verdict_flags;
@@ -50,8 +50,6 @@ const MANY: usize = 3;
 const CABLE: Duration = Duration::from_secs(300);
 /// When what was in vain is tried again.
 const PAUSE: Duration = Duration::from_secs(30);
-/// When a device that is there and cannot be used is tried again at the latest.
-const RARELY: Duration = Duration::from_secs(300);
 
 /// A device that is away.
 struct Away {
@@ -60,37 +58,15 @@ struct Away {
     judged: bool,
     /// When something was last tried.
     tried: Option<Instant>,
-    opens: Opens,
-}
-
-/// When a device is opened again that may be back: at once when something is at its path that was not there, then ever
-/// more rarely. It may be another one, or have lost its labels, for days.
-#[derive(Default)]
-struct Opens {
-    last: Option<Instant>,
-    pause: Duration,
-}
-
-impl Opens {
-    fn is_due(&mut self, is_there: bool, now: Instant) -> bool {
-        if !is_there {
-            *self = Self::default();
-            return false;
-        }
-        if self.last.is_some_and(|last| now - last < self.pause) {
-            return false;
-        }
-        (self.last, self.pause) = (Some(now), (self.pause * 2).clamp(PAUSE, RARELY));
-        true
-    }
+    returns: Returns,
 }
 
 /// What is known of devices that are not there, by guid.
 #[derive(Default)]
 struct Watch {
     away: BTreeMap<u64, Away>,
-    /// Those that spares stand in for: when it was last looked for them, and they were opened.
-    replaced: BTreeMap<u64, (Instant, Opens)>,
+    /// Those that spares stand in for.
+    replaced: BTreeMap<u64, Returns>,
 }
 
 /// Watches over the devices until the pool is closed.
@@ -136,7 +112,7 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     for place in &gone {
         let judged = verdict_flags::is_judged(&place.config);
         away.entry(place.config.guid.0)
-            .or_insert(Away { since: now, judged, tried: None, opens: Opens::default() })
+            .or_insert(Away { since: now, judged, tried: None, returns: Returns::default() })
             .judged = judged;
     }
     if core.dsl.store.suspension().is_suspended() {
@@ -147,17 +123,23 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
         if is_due(away, guid, now) {
             let Some(own) = away.get_mut(&guid) else { continue };
             let again = own.tried.replace(now).is_some();
-            help(core, &place, again, &mut own.opens).await;
+            help(core, &place, again, &mut own.returns).await;
+        } else if let Some(own) = away.get_mut(&guid).filter(|own| now - own.since >= GRACE)
+            && own.returns.wants_look(now)
+            && own.returns.is_due(returns::look(core, &place).await, now)
+        {
+            // Also while many are waited for that went together: no spare is used up by that.
+            let _one = core.changing.lock().await;
+            if let Some(place) = self::gone(core).into_iter().find(|now| now.config.guid == place.config.guid) {
+                have_back(core, &place).await;
+            }
         }
     }
-    for place in replaced_by_spares(core) {
-        let guid = place.config.guid.0;
-        if known.replaced.get(&guid).is_some_and(|(looked, _)| now - *looked < PAUSE) {
-            continue;
-        }
-        let (looked, opens) = known.replaced.entry(guid).or_insert_with(|| (now, Opens::default()));
-        *looked = now;
-        if opens.is_due(may_be_back(core, &place).await, now) {
+    let replaced = replaced_by_spares(core);
+    known.replaced.retain(|guid, _| replaced.iter().any(|place| place.config.guid.0 == *guid));
+    for place in replaced {
+        let returns = known.replaced.entry(place.config.guid.0).or_default();
+        if returns.wants_look(now) && returns.is_due(returns::look(core, &place).await, now) {
             let _one = core.changing.lock().await;
             let now = replaced_by_spares(core).into_iter().find(|now| now.config.guid == place.config.guid);
             if let Some(place) = now {
@@ -170,17 +152,6 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
 /// Opens a device again, or replaces it by what is in its place; whether that worked.
 async fn have_back(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
     (may_return(place) && open(core, place).await) || autoreplace::replace(core, place).await
-}
-
-/// Whether something is there that may be the device, or take its place.
-async fn may_be_back(core: &Core, place: &PlacedLeaf) -> bool {
-    is_seen(core, place).await || autoreplace::is_seen(core, place).await
-}
-
-/// Whether there is anything at a device's path.
-async fn is_seen(core: &Core, place: &PlacedLeaf) -> bool {
-    let path = PathBuf::from(place.config.path.as_deref().unwrap_or_default());
-    path_look::is_there(&*core.environment.devices, &path).await == Some(true)
 }
 
 /// Whether it is worth trying to open a device again: nobody has decided that it is not to be used.
@@ -276,12 +247,12 @@ fn unhelped(vdev: &VdevConfig, usable: &BTreeSet<u64>) -> Vec<u64> {
 }
 
 /// Has a device back, or a spare stand in for it. When that was tried before, disks are not searched for it `again`.
-async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, opens: &mut Opens) {
+async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, returns: &mut Returns) {
     let _one = core.changing.lock().await;
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
-    let is_due = opens.is_due(!again || may_be_back(core, &place).await, Instant::now());
+    let is_due = returns.is_due(returns::look(core, &place).await, Instant::now());
     if (!again || is_due) && have_back(core, &place).await {
         return;
     }
@@ -318,18 +289,6 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_and_cannot_be_used_is_opened_ever_more_rarely() {
-        let (start, mut opens) = (Instant::now(), Opens::default());
-        let mut times = |from: u64, to: u64, is_there: bool| -> Vec<u64> {
-            let mut due = |second: &u64| opens.is_due(is_there, start + Duration::from_secs(*second));
-            (from..to).step_by(30).filter(|second| due(second)).collect()
-        };
-        assert_eq!(times(0, 1500, true), [0, 30, 90, 210, 450, 750, 1050, 1350]);
-        assert!(times(1500, 1530, false).is_empty());
-        assert_eq!(times(1530, 1600, true), [1530, 1560], "it has come back");
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn many_that_go_together_are_waited_for() {
         let start = Instant::now();
         let away = |seconds: &[u64]| -> BTreeMap<u64, Away> {
@@ -337,7 +296,7 @@ mod tests {
                 since: start + Duration::from_secs(seconds),
                 judged: false,
                 tried: None,
-                opens: Opens::default(),
+                returns: Returns::default(),
             };
             (0..).zip(seconds.iter().map(at)).collect()
         };

@@ -13,8 +13,7 @@ use platter_ondisk::zil::block::{self, BLOCK_SIZE_MIN, Layout, next_seed};
 use platter_ondisk::zil::record::{Record, Write, WriteData};
 use platter_ondisk::zil::{ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, Compression, ObjectId, ObjectType, Txg};
-use platter_zio::Store;
-use platter_zio::{BlockReader, BlockStore};
+use platter_zio::{BlockReader, BlockStore, LogBias, Store};
 
 use crate::COMMIT_MAX;
 use crate::chain::{Chain, hash};
@@ -132,6 +131,7 @@ pub struct Zil {
     solaris: bool,
     random: Box<dyn Fn() -> u64 + Send + Sync>,
     mode: AtomicU8,
+    is_for_throughput: AtomicBool,
     takes_xattrs: AtomicBool,
     source: OnceLock<Weak<dyn DataSource>>,
     state: Mutex<State>,
@@ -156,6 +156,7 @@ impl Zil {
             solaris: dialect.solaris,
             random,
             mode: AtomicU8::new(mode as u8),
+            is_for_throughput: AtomicBool::new(false),
             takes_xattrs: AtomicBool::new(false),
             source: OnceLock::new(),
             state: Mutex::new(State { claimed, ..State::default() }),
@@ -185,6 +186,19 @@ impl Zil {
     /// Follows a change of property `sync`.
     pub fn set_mode(&self, mode: SyncMode) {
         self.mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    /// Property `logbias` as it is.
+    fn bias(&self) -> LogBias {
+        match self.is_for_throughput.load(Ordering::Relaxed) {
+            true => LogBias::Throughput,
+            false => LogBias::Latency,
+        }
+    }
+
+    /// Follows property `logbias`. The block that is next in the chain stays where it is.
+    pub fn set_bias(&self, bias: LogBias) {
+        self.is_for_throughput.store(bias == LogBias::Throughput, Ordering::Relaxed);
     }
 
     /// Remembers what was changed in `tx`, in this order. What is remembered of the objects in `gone` alone, which lost
@@ -337,7 +351,7 @@ impl Zil {
         if !self.os.promise_log(tx.txg(), size) {
             return Err(ZioError::NoSpace);
         }
-        let dva = self.store.allocate_log(size, tx.txg()).await?;
+        let dva = self.store.allocate_log(size, tx.txg(), self.bias()).await?;
         let kind = self.layout.checksum_kind();
         let mut bp = BlkPtr::describe(size, size, Compression::OFF, kind, ObjectType::INTENT_LOG, 0, tx.txg());
         bp.set_dva(0, dva);

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_vdev::AllocationClass;
+use platter_vdev::{AllocationClass, Leaf, VdevState};
 
 use crate::error::{Result, ZioError};
 use crate::group::{Found, Geometry, Group};
+use crate::log_bias::LogBias;
 use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
 use crate::waiting_blocks::Shared;
@@ -266,12 +267,12 @@ impl Allocator {
         self.groups.iter().any(would_hold).then_some(Attempt::Disabled)
     }
 
-    /// Allocates a block of `psize` bytes for an intent log in open group `txg`: on a log device when there is one with
-    /// room, else where other blocks go.
+    /// Allocates a block of `psize` bytes for an intent log in open group `txg`: where other blocks go, with
+    /// [`LogBias::Latency`] on a log device when there is one with room.
     ///
     /// # Errors
     /// [`ZioError::NoSpace`].
-    pub fn allocate_log(&mut self, psize: u64, txg: Txg) -> Result<Attempt<Dva>> {
+    pub fn allocate_log(&mut self, psize: u64, txg: Txg, bias: LogBias) -> Result<Attempt<Dva>> {
         let count = self.groups.len();
         self.uses += 1;
         let now = self.uses;
@@ -280,7 +281,8 @@ impl Allocator {
             let group = &self.groups[index];
             match group.class {
                 _ if !group.is_open() => {}
-                AllocationClass::Log => logs.push(index),
+                AllocationClass::Log if bias == LogBias::Latency => logs.push(index),
+                AllocationClass::Log => {}
                 AllocationClass::Normal => others.push(index),
             }
         }
@@ -551,7 +553,10 @@ impl Geometry for platter_vdev::TopVdev {
     }
 
     fn is_allocatable(&self) -> bool {
-        self.condition().is_usable()
+        // What is made stable in a log is nowhere else: the last of its devices may be a file that was deleted, or have
+        // had too many errors.
+        let is_sound = |leaf: &Arc<Leaf>| leaf.condition().state == VdevState::Healthy;
+        self.condition().is_usable() && (self.class() != AllocationClass::Log || self.leaves().iter().any(is_sound))
     }
 
     fn class(&self) -> AllocationClass {
@@ -615,8 +620,12 @@ mod tests {
             let mut allocator = Allocator::default();
             allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs(), 20, 1));
             allocator.add_group(Group::new(1, Arc::new(LogDevice(is_there)), metaslabs(), 20, 1));
-            let Attempt::Done(dva) = allocator.allocate_log(4096, Txg(9)).unwrap() else { panic!("all is loaded") };
+            let Attempt::Done(dva) = allocator.allocate_log(4096, Txg(9), LogBias::Latency).unwrap() else {
+                panic!("all is loaded")
+            };
             assert_eq!(dva.vdev, u32::from(is_there));
+            let elsewhere = allocator.allocate_log(4096, Txg(9), LogBias::Throughput).unwrap();
+            assert!(matches!(elsewhere, Attempt::Done(Dva { vdev: 0, .. })), "{elsewhere:?}");
         }
     }
 
@@ -643,10 +652,11 @@ mod tests {
         let mut allocator = Allocator::default();
         allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs(0..1), 20, 1));
         allocator.add_group(Group::new(1, Arc::new(LogDevice(true)), metaslabs(0..1), 20, 1).joining());
-        let place = |allocator: &mut Allocator, txg| match allocator.allocate_log(4096, Txg(txg)).unwrap() {
-            Attempt::Done(dva) => dva,
-            Attempt::Unloaded(_) | Attempt::Disabled => panic!("all is loaded"),
-        };
+        let place =
+            |allocator: &mut Allocator, txg| match allocator.allocate_log(4096, Txg(txg), LogBias::Latency).unwrap() {
+                Attempt::Done(dva) => dva,
+                Attempt::Unloaded(_) | Attempt::Disabled => panic!("all is loaded"),
+            };
         assert_eq!(place(&mut allocator, 9).vdev, 0);
         allocator.absorb_log(Txg(8));
         assert_eq!(place(&mut allocator, 9).vdev, 0);

@@ -16,6 +16,7 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 use crate::allocator::{Attempt, MetaslabId};
 use crate::error::{Result, ZioError};
 use crate::gang_tree;
+use crate::log_bias::LogBias;
 use crate::map_reader::{MapAt, MapReader};
 use crate::metaslab::Ranges;
 use crate::range_set::RangeSet;
@@ -101,9 +102,9 @@ impl Store {
     ///
     /// # Errors
     /// [`ZioError::NoSpace`].
-    pub async fn allocate_log(&self, size: u64, txg: Txg) -> Result<Dva> {
+    pub async fn allocate_log(&self, size: u64, txg: Txg, bias: LogBias) -> Result<Dva> {
         loop {
-            let attempt = self.state().allocator.lock().allocate_log(size, txg)?;
+            let attempt = self.state().allocator.lock().allocate_log(size, txg, bias)?;
             match attempt {
                 Attempt::Done(dva) => return Ok(dva),
                 Attempt::Unloaded(id) => self.load(id).await,

@@ -219,7 +219,7 @@ async fn nothing_is_handed_out_of_a_disabled_metaslab_and_who_needs_it_waits() {
     }
     let free: Vec<_> = disabled.iter().flat_map(|disabled| disabled.free().to_vec()).collect();
     assert_eq!(free.len(), COUNT as usize);
-    let waiting = store.allocate_log(4096, Txg(6));
+    let waiting = store.allocate_log(4096, Txg(6), platter_zio::LogBias::Latency);
     let mut waiting = std::pin::pin!(waiting);
     for _ in 0..10 {
         assert!(futures::poll!(waiting.as_mut()).is_pending());

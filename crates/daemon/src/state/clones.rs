@@ -59,6 +59,9 @@ impl Daemon {
             return Err(ErrorBody::new(format!("{what}: parent does not exist"))
                 .hint("use 'zfs clone -p' to create the missing parents too"));
         }
+        if !call.quotas.is_empty() && origin.properties.contains_key("volsize") {
+            return Err(ErrorBody::new(format!("{what}: quotas of users and groups do not apply to volumes")));
+        }
         let mut properties = call.properties.clone();
         if !origin.properties.contains_key("volsize") {
             self.distrust_clone(asker, name, &mut properties).await;

@@ -185,3 +185,57 @@ fn a_disk_that_does_not_answer_an_import_is_passed_over_and_comes_back_by_itself
     tree.assert_same(&Tree::of(&mount), "after all that");
     lab.export("tank");
 }
+
+/// How long it takes until all of a pool is in use again.
+fn back_within(lab: &Lab, most: Duration) {
+    let start = Instant::now();
+    until(lab, "it is back", |status| status.contains("state: ONLINE"));
+    assert!(start.elapsed() < most, "after {:?}", start.elapsed());
+}
+
+#[test]
+fn the_right_disk_is_used_soon_wherever_a_wrong_one_was() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("", "tank", "mirror d0 d1");
+    let (away, wrong) = (lab.tmp().join("away"), lab.tmp().join("wrong"));
+    let blank = || fs::File::create(&wrong).and_then(|file| file.set_len(128 << 20)).expect("a file");
+    fs::copy(lab.disk(1), &away).expect("copied");
+    fs::remove_file(lab.disk(1)).expect("removed");
+    until(&lab, "it is missed", |status| status.contains("REMOVED"));
+    blank();
+    fs::rename(&wrong, lab.disk(1)).expect("moved");
+    fill(&mount, "meanwhile");
+    // It was opened more than once by then, and has to wait longer than before.
+    std::thread::sleep(Duration::from_secs(42));
+    fs::rename(&away, lab.disk(1)).expect("moved");
+    back_within(&lab, Duration::from_secs(20));
+    lab.zpool("wait -t resilver tank").ok();
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// That many went together keeps spares back, and not themselves.
+#[test]
+fn disks_that_went_together_are_used_as_soon_as_they_are_back() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(5, 128);
+    let mount = lab.create("", "tank", "raidz3 d0 d1 d2 d3 d4");
+    fill(&mount, "before");
+    lab.zpool("sync tank").ok();
+    let away = |disk: usize| lab.tmp().join(format!("away{disk}"));
+    for disk in 0..3 {
+        fs::copy(lab.disk(disk), away(disk)).expect("copied");
+        fs::remove_file(lab.disk(disk)).expect("removed");
+    }
+    until(&lab, "they are missed", |status| status.matches("REMOVED").count() == 3);
+    fill(&mount, "meanwhile");
+    std::thread::sleep(Duration::from_secs(6));
+    (0..3).for_each(|disk| fs::rename(away(disk), lab.disk(disk)).expect("moved"));
+    back_within(&lab, Duration::from_secs(30));
+    lab.zpool("wait -t resilver tank").ok();
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}

@@ -299,8 +299,6 @@ fn property_sync_decides_what_survives() {
     lab.zfs("get -H -o value sync tank/always").ok().says("always");
     lab.zfs("set sync=standard tank/always").ok();
     lab.zfs("set sync=nonsense tank").refused().says("must be one of");
-    // It has no effect yet, so it is refused.
-    lab.zfs("set logbias=throughput tank").refused().says("logbias");
 }
 
 /// The tree without what a replay does not bring back to the nanosecond, or zfs-fuse's mounts do not show.

@@ -362,7 +362,86 @@ fn a_device_that_is_offline_is_listed_so() {
         let line = listed.stdout.lines().find(|line| line.contains(name)).expect("its line");
         assert!(line.contains("OFFLINE"), "{line}");
     }
+    // With the other one missing it cannot be imported, and nothing is damaged.
+    fs::rename(lab.dev().join("d0"), lab.tmp().join("d0")).expect("moved");
+    let list = || lab.zpool(&format!("import -d {}", lab.dev().display())).ok();
+    list().says("UNAVAIL").says("Attach the missing").says_not("corrupted");
+    let refused = lab.zpool(&format!("import -d {} tank", lab.dev().display())).refused();
+    refused.says("currently unavailable").says("missing device").says("d0");
+    fs::rename(lab.tmp().join("d0"), lab.dev().join("d0")).expect("moved");
+    list().says("DEGRADED");
     lab.import("", "tank");
     lab.zpool("status tank").ok().says("OFFLINE");
     lab.export("tank");
+}
+
+/// `logbias=throughput` leaves the log to others: at once, after an import, and what is made stable is so all the same.
+#[test]
+fn the_log_is_left_alone_where_throughput_is_wanted() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("", "tank", "d0 log d1");
+    lab.zfs("get -H -o value,source logbias tank").ok().says("latency").says("default");
+    let bulk = lab.create_fs("-o logbias=throughput", "tank/bulk");
+    // What is in the log's device but for its labels.
+    let contents = || {
+        let all = fs::read(lab.dev().join("d1")).expect("a device");
+        let log = &all[4 << 20..all.len() - (1 << 20)];
+        log.iter().fold(0_u64, |hash, byte| hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte))
+    };
+    let is_used = |work: &dyn Fn()| {
+        lab.zpool("sync tank").ok();
+        let before = contents();
+        work();
+        contents() != before
+    };
+    assert!(!is_used(&|| append(&bulk, "bulk", 60)));
+    assert!(is_used(&|| append(&mount, "quick", 60)));
+    // The block that is next in a chain stays where it is.
+    lab.zfs("set logbias=throughput tank").ok();
+    append(&mount, "quick", 5);
+    assert!(!is_used(&|| append(&mount, "quick", 60)));
+    append(&bulk, "late", 20);
+    append(&mount, "late", 20);
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    lab.wait_mounted(&bulk);
+    for at in [&mount, &bulk] {
+        assert_eq!(fs::metadata(at.join("late")).expect("it is there").len(), 20 * 4096);
+    }
+    assert!(!is_used(&|| append(&mount, "quick", 60)));
+    lab.zfs("inherit logbias tank").ok();
+    lab.zfs("set logbias=latency tank/bulk").ok();
+    assert!(is_used(&|| append(&bulk, "bulk", 60)));
+    lab.zfs("set logbias=fast tank").refused().says("must be one of");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// The file of a log is deleted, which whoever has it open can use on: nobody will find it again.
+#[test]
+fn nothing_is_made_stable_in_a_file_that_was_deleted_only() {
+    for log in ["d1", "mirror d1 d2"] {
+        let Some(lab) = Lab::open() else { return };
+        lab.disks(3, 128);
+        let mount = lab.create("-o cachefile=none", "tank", &format!("d0 log {log}"));
+        append(&mount, "early", 10);
+        if log != "d1" {
+            lab.zpool("offline tank d2").ok();
+        }
+        fs::remove_file(lab.dev().join("d1")).expect("removed");
+        let start = Instant::now();
+        while !lab.zpool("status tank").ok().stdout.contains("the file was deleted") {
+            assert!(start.elapsed() < Duration::from_secs(60), "nobody notices that d1 has gone");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        append(&mount, "late", 20);
+        lab.kill_daemon(true);
+        lab.zpool(&format!("import -m -d {} tank", lab.dev().display())).ok();
+        lab.wait_mounted(&mount);
+        for (name, pieces) in [("early", 10), ("late", 20)] {
+            assert_eq!(fs::metadata(mount.join(name)).expect("it is there").len(), pieces * 4096, "{name}");
+        }
+        lab.export("tank");
+    }
 }

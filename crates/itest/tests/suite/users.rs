@@ -139,6 +139,11 @@ fn quotas_of_users_and_groups_hold() {
     assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["9M", "5M", "1"]);
     lab.zfs("clone -o userused@1=9M tank/u@now tank/d").refused().says("readonly");
     lab.zfs("list tank/d").refused();
+    lab.zfs("create -V 8M tank/v").ok();
+    lab.zfs("snapshot tank/v@now").ok();
+    lab.zfs("clone -p -o userquota@1=9M tank/v@now tank/p/v").refused().says("do not apply to volumes");
+    lab.zfs("list tank/p").refused();
+    lab.zfs("destroy -r tank/v").ok();
     lab.zfs("destroy tank/c").ok();
     lab.zfs("destroy tank/u@now").ok();
 

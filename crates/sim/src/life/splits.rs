@@ -29,6 +29,9 @@ impl Story {
         if !random.next_u32().is_multiple_of(EVERY) {
             return Ok(());
         }
+        // Disks that changed places while they were open are where the pool does not look: an import finds them.
+        self.export().await?;
+        self.import().await?;
         let pool = self.pool()?;
         pool.sync().await.map_err(|error| format!("sync: {error}"))?;
         let request = SplitRequest { new_name: TWIN.into(), ..SplitRequest::default() };
