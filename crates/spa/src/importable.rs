@@ -132,9 +132,9 @@ impl Candidate {
         ))
     }
 
-    /// Somebody has it open.
-    fn held(&self) -> Option<Verdict> {
-        let writer = self.writer.as_ref()?;
+    /// Somebody has it open, as far as is seen; of another host there is more to tell.
+    fn held(&self, metadata: &Metadata) -> Option<Verdict> {
+        let writer = self.writer.as_ref().filter(|_| *metadata != Metadata::InUse)?;
         Some(Verdict::new(
             "UNAVAIL",
             format!("The pool is currently imported by {writer}."),
@@ -172,7 +172,7 @@ impl Candidate {
         let foreign = self.is_foreign(environment);
         let verdict = self
             .unreadable()
-            .or_else(|| self.held())
+            .or_else(|| self.held(metadata))
             .or_else(|| self.unusable(metadata))
             .or_else(|| self.in_use(environment, metadata))
             .unwrap_or_else(|| Verdict::importable(foreign));
