@@ -28,6 +28,8 @@ pub type Nanos = u64;
 pub const SECOND: Nanos = 1_000_000_000;
 /// One millisecond: the grid of tokio's timers.
 pub const MILLISECOND: Nanos = 1_000_000;
+/// What is further away than this is far.
+const FAR: Nanos = 10 * MILLISECOND;
 /// One microsecond.
 pub const MICROSECOND: Nanos = 1_000;
 
@@ -121,6 +123,18 @@ impl SimClock {
         let mut events = self.events.lock();
         let key = events.key(when);
         events.due.insert(key, Event::Call(Box::new(call)));
+    }
+
+    /// As [`at`](Self::at), also for what is far: that is slept for until it is near.
+    pub fn call_at(self: &Arc<Self>, when: Nanos, call: impl FnOnce() + Send + 'static) {
+        if when <= self.now() + FAR {
+            return self.at(when, call);
+        }
+        let clock = self.clone();
+        tokio::spawn(async move {
+            clock.sleep_until(when).await;
+            call();
+        });
     }
 
     /// Called by the scheduler when no task can run: moves time on and wakes what is due.

@@ -101,8 +101,8 @@ impl Candidate {
                 "DEGRADED",
                 missing,
                 format!(
-                    "The pool can be imported using the '-m' flag, without what is in\n\t{}: what was made stable there \
-                     only, in the last\n\tseconds before the pool was left, would be lost. Otherwise attach the \
+                    "The pool can be imported using the '-m' flag, without what is in\n\t{}: what was made stable \
+                     there only, in the last\n\tseconds before the pool was left, would be lost. Otherwise attach the \
                      missing\n\tdevices and try again.",
                     logs.join(", ")
                 ),

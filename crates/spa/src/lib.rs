@@ -88,6 +88,7 @@ mod leave;
 mod locked;
 mod log_spacemaps;
 mod logs;
+mod logs_away;
 mod look_inside;
 mod lost;
 #[cfg(test)]

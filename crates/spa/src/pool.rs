@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::discover::Scan;
 use crate::environment::Environment;
 use crate::late_writes::LateWrites;
+use crate::logs_away::Away;
 use crate::look_inside::{self, Metadata};
 use crate::place;
 use crate::plan;
@@ -54,7 +55,8 @@ impl Pool {
         core.cutoff.wait_for(Arc::new(LateWrites(core.dsl.store.suspension().clone())));
         core.dsl.gate.obey(core.dsl.store.suspension().clone());
         core.environment.memory.join(&core.dsl, core.environment.memory_limits());
-        pool_events::watch(&core);
+        let mut away = Away::default();
+        pool_events::watch(&core, move |core| away.look(core));
         for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
             pool_events::listen(&core, &leaf);
         }

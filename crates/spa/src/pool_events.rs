@@ -1,7 +1,6 @@
 //! What happens to a pool, told to who listens: changes of its devices' and its own state, and what its data sets add
 //! to the history.
 
-use crate::absent_logs::Away;
 use crate::core::Core;
 use crate::error_log;
 use platter_api::event::EventValue;
@@ -121,13 +120,14 @@ pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
 }
 
 /// Notes when the pool's I/O stops and when it goes on, and its state whenever that is another.
-pub fn watch(core: &Arc<Core>) {
+///
+/// `changed_state` is called when the state of something in it has changed.
+pub fn watch(core: &Arc<Core>, mut changed_state: impl FnMut(&Arc<Core>) + Send + 'static) {
     let mut phases = core.dsl.store.suspension().follow();
     let weak = Arc::downgrade(core);
     let wanted = core.health_wanted.clone();
     watched::spawn(&core.dsl, "the watch over its I/O", async move {
         let mut health = "";
-        let mut logs_away = Away::default();
         loop {
             let phase = tokio::select! {
                 biased;
@@ -135,7 +135,7 @@ pub fn watch(core: &Arc<Core>) {
                 () = wanted.notified() => {
                     let Some(core) = weak.upgrade() else { return };
                     note_health(&core, &mut health);
-                    logs_away.look(&core);
+                    changed_state(&core);
                     continue;
                 }
             };

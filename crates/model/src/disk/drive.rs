@@ -184,8 +184,6 @@ const GARBAGE_EVERY: u32 = 4;
 const SLOW_MAX: Nanos = 2 * SECOND;
 /// The longest that a drive hangs by itself.
 const HANG_MAX: Nanos = 20 * SECOND;
-/// What is further away than this is slept for: the clock visits every millisecond up to what it has to call.
-const FAR: Nanos = 10 * MILLISECOND;
 
 impl State {
     pub(super) fn new(parameters: &Parameters, random: ChaCha20Rng, image: Image) -> Self {
@@ -393,23 +391,14 @@ impl Drive {
 
     fn later(self: &Arc<Self>, state: &State, when: Nanos, step: Step) {
         let (drive, connection) = (self.clone(), state.connection);
-        let happens = move || {
+        self.clock.call_at(when, move || {
             let mut state = drive.state.lock();
             // Whatever was on its way when the power went is no longer.
             if state.connection == connection && !drive.supply.is_out() {
                 drive.step(&mut state, step);
                 drive.go_on(&mut state);
             }
-        };
-        let clock = self.clock.clone();
-        if when > clock.now() + FAR {
-            tokio::spawn(async move {
-                clock.sleep_until(when).await;
-                happens();
-            });
-        } else {
-            clock.at(when, happens);
-        }
+        });
     }
 
     fn take(self: &Arc<Self>, state: &mut State, number: u64) {

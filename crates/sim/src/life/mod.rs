@@ -21,7 +21,7 @@
 //! | `volumes` | a volume that is written and cleared |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
-//! | `log_disks` | a separate log that comes and goes |
+//! | `log_disks`, `logs` | a separate log that comes and goes |
 //! | `splits` | a pool that one disk of each mirror leaves |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
@@ -46,6 +46,7 @@ mod kept_volume;
 mod layout;
 mod load;
 mod log_disks;
+mod logs;
 mod loss;
 mod machine;
 mod returns;

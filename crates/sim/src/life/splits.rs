@@ -1,5 +1,5 @@
-//! A pool of mirrors from which one disk of each leaves, when everything is set right: they are a pool of their own then,
-//! with everything that the other has. When that was looked through, they are attached again, empty.
+//! A pool of mirrors from which one disk of each leaves, when everything is set right: they are a pool of their own
+//! then, with everything that the other has. When that was looked through, they are attached again, empty.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl Story {
 }
 
 impl Machine {
-    /// The disks that are no longer the pool's: one of each mirror. Where one stays alone, it has the mirror's guid from
-    /// now on (`vdev_remove_parent`, `module/zfs/vdev.c`).
+    /// The disks that are no longer the pool's: one of each mirror. Where one stays alone, it has the mirror's guid
+    /// from now on (`vdev_remove_parent`, `module/zfs/vdev.c`).
     async fn gone(&mut self, pool: &Pool) -> Result<Vec<usize>, String> {
         let tree = report(pool).await?.vdevs;
         let mut gone = Vec::new();
