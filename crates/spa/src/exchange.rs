@@ -35,6 +35,7 @@ use crate::spare_flags;
 use crate::{dtl, expansion, labels, open_vdevs, spares};
 use platter_api::request::VdevRequest;
 use platter_dsl::error::{PoolError, Result};
+use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::{history, mos};
 
 /// Groups that may be open or closing besides the one that is being written (`TXG_CONCURRENT_STATES`).
@@ -88,8 +89,11 @@ pub struct Joining {
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
+pub async fn attach(core: &Arc<Core>, mut joining: Joining) -> Result<()> {
     let place = place::find(core, &joining.device).await?;
+    if joining.ashift == 0 {
+        joining.ashift = ashift_for(core, &place);
+    }
     let spare = core.spares.find(&*core.environment.devices, &joining.new.display().to_string()).await;
     let beside = match (&spare, joining.replaces) {
         (None, false) => Beside::Mirror,
@@ -234,6 +238,15 @@ async fn open_spare(core: &Arc<Core>, place: &PlacedLeaf, spare: &VdevConfig, as
     let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: u32::from(ashift) };
     config.create_txg = place.config.create_txg;
     Ok(New { config, leaf, target })
+}
+
+/// The ashift that somebody has said the pool's devices are to have, where the vdev has no smaller one
+/// (`zpool_do_attach_or_replace`, `cmd/zpool/zpool_main.c`; `zfs_retire` passes it on, too).
+fn ashift_for(core: &Core, place: &PlacedLeaf) -> u64 {
+    match core.pool_properties.read().get("ashift") {
+        Some(StoredProperty::Number(stored)) if *stored <= u64::from(place.top.ashift()) => *stored,
+        _ => 0,
+    }
 }
 
 /// The ashift that a device's sectors need: what it would like, or what it must have when one was `asked` for.

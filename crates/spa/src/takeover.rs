@@ -22,7 +22,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use platter_dsl::stored_property::StoredProperty;
 use platter_vdev::{AllocationClass, VdevState};
 use tokio::time::Instant;
 
@@ -260,8 +259,9 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, returns: &mut R
     spare_looks::look(core).await;
     for spare in spare_looks::available(core) {
         let path = PathBuf::from(spare.path.clone().unwrap_or_default());
-        let (device, ashift) = (guid.to_string(), ashift_for(core, &place));
-        let joining = Joining { device, new: path.clone(), replaces: true, force: false, ashift, how: Giving::Later };
+        let device = guid.to_string();
+        let joining =
+            Joining { device, new: path.clone(), replaces: true, force: false, ashift: 0, how: Giving::Later };
         match exchange::attach(core, joining).await {
             Ok(()) => {
                 let why = if place.leaf.is_usable() { "is not relied on" } else { "is gone" };
@@ -272,15 +272,6 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, returns: &mut R
                 tracing::warn!(pool = name, %error, "spare {} cannot stand in for device {guid}", path.display());
             }
         }
-    }
-}
-
-/// The ashift that somebody has said the pool's devices are to have, where the vdev has no smaller one (`zfs_retire`
-/// passes it on, too).
-fn ashift_for(core: &Core, place: &PlacedLeaf) -> u64 {
-    match core.pool_properties.read().get("ashift") {
-        Some(StoredProperty::Number(stored)) if *stored <= u64::from(place.top.ashift()) => *stored,
-        _ => 0,
     }
 }
 
