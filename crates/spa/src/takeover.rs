@@ -128,10 +128,7 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
             && own.returns.is_due(returns::look(core, &place).await, now)
         {
             // Also while many are waited for that went together: no spare is used up by that.
-            let _one = core.changing.lock().await;
-            if let Some(place) = self::gone(core).into_iter().find(|now| now.config.guid == place.config.guid) {
-                have_back(core, &place).await;
-            }
+            have_back_if(core, &place, self::gone).await;
         }
     }
     let replaced = replaced_by_spares(core);
@@ -139,12 +136,16 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     for place in replaced {
         let returns = known.replaced.entry(place.config.guid.0).or_default();
         if returns.wants_look(now) && returns.is_due(returns::look(core, &place).await, now) {
-            let _one = core.changing.lock().await;
-            let now = replaced_by_spares(core).into_iter().find(|now| now.config.guid == place.config.guid);
-            if let Some(place) = now {
-                have_back(core, &place).await;
-            }
+            have_back_if(core, &place, replaced_by_spares).await;
         }
+    }
+}
+
+/// Has a device back that is still among the `wanted` ones: a command may have come first.
+async fn have_back_if(core: &Arc<Core>, place: &PlacedLeaf, wanted: fn(&Core) -> Vec<PlacedLeaf>) {
+    let _one = core.changing.lock().await;
+    if let Some(place) = wanted(core).into_iter().find(|now| now.config.guid == place.config.guid) {
+        have_back(core, &place).await;
     }
 }
 

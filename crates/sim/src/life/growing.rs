@@ -6,9 +6,6 @@
 //! - when everything was set right and all disks of a vdev are larger, the vdev is larger as soon as that is asked for,
 //!   and stays so when the power fails right then.
 
-use std::path::Path;
-
-use platter_api::report::VdevReport;
 use platter_api::request::{PoolChange, VdevRequest};
 use platter_spa::Pool;
 use rand_chacha::rand_core::RngCore;
@@ -205,18 +202,14 @@ impl Machine {
         let Some(mut group) = self.adding.clone() else { return Ok(()) };
         let tree = report(pool).await?.vdevs;
         self.adding = None;
-        let at = |number: usize| {
-            let path = SimDevices::path(self.places[number]);
-            move |vdev: &VdevReport| vdev.path.as_deref().map(Path::new) == Some(&*path)
-        };
-        let top = tree.children.iter().find(|top| find(top, &at(group.disks[0])).is_some());
+        let top = tree.children.iter().find(|top| find(top, &self.is_at(group.disks[0])).is_some());
         let Some(top) = top else {
             self.history.mark(format!("{} disks {:?} are not the pool's", self.clock.now(), group.disks));
             return Ok(());
         };
         for &number in &group.disks {
-            let leaf =
-                find(top, &at(number)).ok_or_else(|| format!("WRONG: disk {number} was not added with others"))?;
+            let leaf = find(top, &self.is_at(number))
+                .ok_or_else(|| format!("WRONG: disk {number} was not added with others"))?;
             self.guids[number] = leaf.guid;
             self.labels[number] = label(&self.disks[number]);
         }

@@ -602,6 +602,12 @@ impl Machine {
         Ok(self.leaf_of(pool, number).await?.state)
     }
 
+    /// Whether a device is the disk, by where it is.
+    pub(super) fn is_at(&self, number: usize) -> impl Fn(&VdevReport) -> bool + use<> {
+        let path = SimDevices::path(self.places[number]);
+        move |vdev| vdev.path.as_deref().map(Path::new) == Some(&*path)
+    }
+
     async fn leaf_of(&self, pool: &Pool, number: usize) -> Result<VdevReport, String> {
         let report = report(pool).await?;
         let found = find(&report.vdevs, &|vdev| vdev.guid == self.guids[number] && vdev.children.is_empty());

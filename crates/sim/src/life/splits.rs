@@ -1,10 +1,8 @@
 //! A pool of mirrors from which one disk of each leaves, when everything is set right: they are a pool of their own
 //! then, with everything that the other has. When that was looked through, they are attached again, empty.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use platter_api::report::VdevReport;
 use platter_api::request::{ImportRequest, PoolChange};
 use platter_api::splits::SplitRequest;
 use platter_model::disk::Image;
@@ -93,12 +91,6 @@ impl Machine {
             }
         }
         Ok(gone)
-    }
-
-    /// Whether a device is the disk, by where it is.
-    fn is_at(&self, number: usize) -> impl Fn(&VdevReport) -> bool + use<> {
-        let path = SimDevices::path(self.places[number]);
-        move |vdev| vdev.path.as_deref().map(Path::new) == Some(&*path)
     }
 
     /// Imports the pool that these disks are, which nobody else sees.
