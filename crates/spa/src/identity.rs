@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - a device becomes usable only after its labels were read through the very handle that will be used, and named this
-//!   pool and this leaf;
+//!   pool and this leaf, or the spare that this leaf was;
 //! - what belongs to somebody else is opened for reading only, and without a lock;
 //! - looking for a leaf at another path ends, whatever the devices do: there are bounds for the paths and for the time.
 //!
@@ -25,7 +25,7 @@ use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
 
 use crate::label_search::labels_at;
 use crate::labels::{self, DeviceLabels, Reached};
-use crate::split_pairs;
+use crate::{spare_label, split_pairs};
 
 /// How long the device at a leaf's own path may take to be opened and to show its labels: a disk may have to spin up,
 /// and Linux itself tries for 30 seconds.
@@ -115,6 +115,8 @@ impl Member {
                 Err((aux, why)) => refused(aux, why),
             },
             Err(_) if Canary::StrangerTaken.sings() => Ok(Reached { last: self.newest, ..Reached::default() }),
+            // A spare that went away before it got its first label as a device of the pool: it has nothing yet.
+            Err(_) if spare_label::read(device).await == Some(self.leaf) => Ok(Reached::default()),
             Err(reason) => match device.read(0, PROBE).await {
                 Ok(_) => refused(VdevAux::BadLabel, reason),
                 // Who does not answer may be anybody.
@@ -332,5 +334,17 @@ mod tests {
                 other => panic!("{words}: {other:?}"),
             }
         }
+    }
+
+    /// The spare lost its power while it took over, before its labels were the pool's. Every `zpool online` refused it
+    /// from then on, and the next spare stayed in use for ever.
+    #[tokio::test]
+    async fn a_spare_that_went_before_its_first_label_is_the_leaf_and_has_nothing() {
+        let ours = Member { pool: Guid(1), leaf: Guid(2), newest: Txg(100) };
+        let spare = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
+        spare_label::write(&*spare, 5000, Guid(3)).await.expect("written");
+        assert!(ours.check(&*spare).await.is_err(), "another spare");
+        spare_label::write(&*spare, 5000, Guid(2)).await.expect("written");
+        assert_eq!(ours.check(&*spare).await.expect("it is"), Reached::default());
     }
 }

@@ -153,6 +153,24 @@ fn a_spare_that_dies_is_followed_by_another() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
+/// Its label as a device of the pool was never written: it was refused from then on, as a stranger.
+#[test]
+fn a_spare_that_returns_as_it_was_before_it_stood_in_gets_everything() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("", "tank", "mirror d0 d1 spare d2");
+    let idle = fs::read(lab.disk(2)).expect("the spare");
+    let tree = Tree::filled(&mount, 1);
+    dies(&lab, "d1");
+    wait_status(&lab, "tank", "a spare stands in", |status| status.contains("INUSE") && is_resilvered(status));
+    dies(&lab, "d2");
+    wait_status(&lab, "tank", "it is away", |status| !line(status, "/d2").contains("ONLINE"));
+    fs::write(lab.disk(2), idle).expect("put back");
+    wait_status(&lab, "tank", "it is there", |status| line(status, "/d2").contains("ONLINE") && is_resilvered(status));
+    lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
+    lab.judge_and_return("tank", &mount, &tree);
+}
+
 #[test]
 fn one_spare_serves_two_pools() {
     let Some(lab) = Lab::open() else { return };
