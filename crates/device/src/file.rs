@@ -34,7 +34,7 @@ use crate::open_file::OpenFile;
 use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
-use crate::sysfs::block_device_exists;
+use crate::sysfs::{block_device_exists, is_read_only};
 use crate::transfer::Work;
 use crate::trim::{self, Trimming};
 use crate::{busy, locks};
@@ -145,13 +145,15 @@ impl FileDevice {
         let buffered = OpenFile::locked(buffered, backing);
         let direct = if options.direct { open_direct(&buffered, options.writable, geometry) } else { None };
         let is_local = is_block || is_local(&buffered);
-        let trimming = Trimming::new(trim::support(&buffered, is_block, options.writable));
+        // The kernel lets such a device be opened for writing, and fails the writes.
+        let writable = options.writable && !(is_block && is_read_only(metadata.rdev()));
+        let trimming = Trimming::new(trim::support(&buffered, is_block, writable));
         Ok(Self {
             path: path.into(),
             is_block,
             size: AtomicU64::new(size),
             geometry,
-            writable: options.writable,
+            writable,
             buffered: Some(buffered),
             is_local,
             direct,

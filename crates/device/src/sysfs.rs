@@ -22,6 +22,11 @@ pub(crate) fn block_device_exists(device: u64) -> bool {
     sysfs(device).exists() || !Path::new("/sys/dev/block").exists()
 }
 
+/// Whether the kernel refuses every write to the block device (`blockdev --setro`, a loop device of a read-only file).
+pub(crate) fn is_read_only(device: u64) -> bool {
+    std::fs::read_to_string(sysfs(device).join("ro")).is_ok_and(|text| text.trim() == "1")
+}
+
 /// Whether the device number is a partition of something.
 pub(crate) fn is_partition_number(device: u64) -> bool {
     sysfs(device).join("partition").exists()

@@ -12,7 +12,16 @@ pub struct Loop(pub String);
 impl Loop {
     /// One over `file`, with its partitions; none where that cannot be had.
     pub fn over(file: &Path) -> Option<Self> {
-        let output = Command::new("losetup").args(["-P", "-f", "--show"]).arg(file).output().ok()?;
+        Self::made_with(&["-P"], file)
+    }
+
+    /// One that takes no writes.
+    pub fn read_only(file: &Path) -> Option<Self> {
+        Self::made_with(&["-r"], file)
+    }
+
+    fn made_with(options: &[&str], file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(options).args(["-f", "--show"]).arg(file).output().ok()?;
         let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         (output.status.success() && !name.is_empty()).then_some(Self(name))
     }

@@ -23,6 +23,7 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
+use platter_vdev::leaf::READ_ONLY;
 use platter_vdev::{AllocationClass, TopVdev};
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
@@ -282,11 +283,15 @@ pub async fn open_usable(
     let vdevs = open_vdevs::open_all(root, opener, writable).await?;
     for vdev in vdevs.iter().flatten() {
         if !vdev.condition().is_usable() && vdev.class() != AllocationClass::Log {
-            let mut text = format!("{} cannot be opened", vdev.name());
+            let (mut text, mut is_read_only) = (format!("{} cannot be opened", vdev.name()), true);
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
                 let condition = leaf.condition();
                 let reason = condition.detail.clone().unwrap_or_else(|| condition.name().to_lowercase());
                 text.push_str(&format!("\n\t{} ({}): {reason}", leaf.guid(), leaf.name()));
+                is_read_only &= reason == READ_ONLY;
+            }
+            if is_read_only {
+                text.push_str("\n'-o readonly=on' imports the pool without writing to it");
             }
             return Err(PoolError::Unavailable(text));
         }

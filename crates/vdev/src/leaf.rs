@@ -40,6 +40,9 @@ use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
 use crate::trouble::LeafTrouble;
 
+/// What is said of a device that cannot be written to, where it has to be.
+pub const READ_ONLY: &str = "the device is read-only";
+
 /// Hears of troubles; must not block.
 pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
 
@@ -205,7 +208,7 @@ impl Leaf {
             return unusable(VdevState::CantOpen, VdevAux::BadLabel, detail);
         }
         if self.writable && !device.is_writable() {
-            return unusable(VdevState::CantOpen, VdevAux::OpenFailed, "the device is read-only".into());
+            return unusable(VdevState::CantOpen, VdevAux::OpenFailed, READ_ONLY.into());
         }
         let condition = if spec.degraded {
             let aux = if spec.external { VdevAux::External } else { VdevAux::ErrorExceeded };

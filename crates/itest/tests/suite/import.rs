@@ -2,9 +2,10 @@
 //! moved and partly damaged devices.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use platter_itest::{Lab, Tree, damage, data, zdb};
+use platter_itest::{Lab, Loop, Tree, damage, data, judge, zdb};
 
 /// A small raidz pool `tank` with a child file system, exported; and what it holds.
 fn exported(lab: &Lab) -> (Tree, Tree) {
@@ -225,4 +226,28 @@ fn a_pool_of_another_host_needs_force_and_says_so() {
     other.zfs("list -H -o name").ok().says("tank");
     other.zpool("export tank").ok();
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// The kernel lets such a device be opened for writing and fails the writes: the import ended with "pool I/O is
+/// suspended", and nobody said what would help.
+#[test]
+fn a_device_that_takes_no_writes_is_imported_for_reading_only() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("", "tank", "d0");
+    fs::write(mount.join("photo"), data::random(1, 2_000_000)).expect("a file");
+    let tree = Tree::of(&mount);
+    lab.export("tank");
+    let Some(device) = Loop::read_only(&lab.disk(0)) else { return judge::skip("loop devices", "losetup fails here") };
+    let links = lab.tmp().join("links");
+    fs::create_dir(&links).and_then(|()| symlink(&device.0, links.join("d"))).expect("a link");
+    let import = |options: &str| lab.zpool(&format!("import {options} -d {} tank", links.display()));
+    import("")
+        .refused()
+        .says("the device is read-only")
+        .says("'-o readonly=on' imports the pool without writing to it");
+    lab.zpool(&format!("create -f -m none other {}", device.0)).refused().says("the device is read-only");
+    import("-o readonly=on").ok();
+    assert_there(&lab, &mount, &tree);
+    lab.export("tank");
 }
