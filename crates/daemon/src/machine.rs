@@ -247,6 +247,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         frees_per_group: Environment::FREES_PER_GROUP,
         livelist_births: Environment::LIVELIST_BIRTHS,
         scan_slice: Environment::SCAN_SLICE,
+        scan_round: Environment::SCAN_ROUND,
         livelist_shared: Environment::LIVELIST_SHARED,
         txg_timeout_seconds: 5,
         trim: trim_limits(|name| std::env::var(name).ok()),

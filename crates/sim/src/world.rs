@@ -169,6 +169,8 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_h
         livelist_births: 8,
         // Short, so that what was found waits while others free it and what comes next takes its space.
         scan_slice: Duration::from_millis(5),
+        // Less than the pool holds: a second round comes after it.
+        scan_round: 64 << 10,
         livelist_shared: 0,
         txg_timeout_seconds: 5,
         // Small, so that pools of a few megabytes have something to give up, in several pieces.

@@ -81,6 +81,8 @@ pub struct Environment {
     pub livelist_births: u64,
     /// How long one slice of a scan may keep freed space from being used.
     pub scan_slice: Duration,
+    /// Bytes for each device of the pool that a scan gathers before it looks at them the first time.
+    pub scan_round: u64,
     /// A clone's livelist is given up when it shares no more than this with its origin, in hundredths of what it
     /// references (`zfs_livelist_min_percent_shared`).
     pub livelist_shared: u64,
@@ -109,6 +111,8 @@ impl TrimLimits {
 impl Environment {
     /// A usual `scan_slice`: long enough for disks to join neighbours, short enough for who waits for freed space.
     pub const SCAN_SLICE: Duration = Duration::from_secs(2);
+    /// A usual `scan_round`: a slow disk has passed over so much within a minute.
+    pub const SCAN_ROUND: u64 = 512 << 20;
     /// A usual `frees_per_group`: it keeps a group's list of frees below 10 MB.
     pub const FREES_PER_GROUP: u64 = 100_000;
     /// OpenZFS's `livelist_births`: what lives on one list fits into memory.

@@ -38,8 +38,9 @@ use platter_dsl::error::{PoolError, Result};
 use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::{history, mos};
 
-/// Groups that may be open or closing besides the one that is being written (`TXG_CONCURRENT_STATES`).
-const GROUPS_UNDER_WAY: u64 = 3;
+/// Groups that may become open, beside the one that is, while the leaves are arranged anew in the syncing one: none,
+/// and one to spare.
+const GROUPS_UNDER_WAY: u64 = 1;
 /// What a device that joins is to the one that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
@@ -297,6 +298,7 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, (beside, 
         });
     }
     exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
+    assert!(core.dsl.gate.open_txg() <= last, "a group that the device lacks is not on its list");
     core.config.write().vdev_tree = tree;
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
     pool_events::listen(core, &leaf);

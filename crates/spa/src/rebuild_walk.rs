@@ -33,8 +33,8 @@ use crate::{rebuild_store, scan_store};
 const SEGMENT: u64 = 1 << 20;
 /// Copies under way at a time: with the size of each the memory that a reconstruction takes.
 const AT_ONCE: usize = 16;
-/// The place is written down so often.
-const SAVE: Duration = Duration::from_secs(5);
+/// The place is written down so often. Devices empty their caches for it and stand still.
+const SAVE: Duration = Duration::from_secs(30);
 /// Groups that may be open or closing (`TXG_CONCURRENT_STATES`), with one to spare.
 const GROUPS_UNDER_WAY: u64 = 4;
 

@@ -30,16 +30,18 @@ use crate::scan_issue::{self, Reads, let_mature};
 use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
-use crate::scan_store;
+use crate::{dtl, scan_store};
 
 /// The place of the walk is written at least this often, where rounds are not longer.
 const CHECKPOINT: Duration = Duration::from_secs(15);
-/// Bytes that the first round gathers. Each passes over the vdevs once, so the next one gathers up to so many times as
-/// much: those before the last are little of the whole.
-const FIRST_ROUND: u64 = 16 << 20;
+/// Each round passes over the vdevs once, so the next one gathers up to so many times as much: those before the last
+/// are little of the whole.
 const GROWTH: u128 = 256;
 const MANY: u128 = 16;
 const DENSER: u128 = 4;
+/// Blocks that the first round gathers at most for each device: a disk passes over so many within a minute, however far
+/// apart they are.
+const FIRST_BLOCKS: usize = 8192;
 /// No longer than this should a round take: what comes between makes the scan do it again.
 const ROUND: Duration = Duration::from_secs(300);
 /// The part of the memory for blocks that those that wait may take (`zfs_scan_mem_lim_fact`, of all memory).
@@ -62,12 +64,17 @@ enum Gathered {
 struct Round {
     bytes: u64,
     blocks: usize,
+    /// As many as memory allows.
+    blocks_max: usize,
 }
 
 impl Round {
     fn first(core: &Core) -> Self {
         let blocks = (core.environment.cache_bytes / MEMORY_PART / ENTRY_BYTES).max(WAITING_LEAST);
-        Self { bytes: FIRST_ROUND, blocks: usize::try_from(blocks).unwrap_or(usize::MAX) }
+        let blocks_max = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let leaves = dtl::leaves(core).len().max(1);
+        let bytes = core.environment.scan_round.saturating_mul(leaves as u64);
+        Self { bytes, blocks: blocks_max.min(FIRST_BLOCKS.saturating_mul(leaves)), blocks_max }
     }
 
     /// The one after this one, which took so long.
@@ -76,7 +83,8 @@ impl Round {
         // Of so many times as many each takes less time: they lie closer to each other.
         let growth = if longer >= MANY { longer.saturating_mul(DENSER) } else { longer };
         let growth = u64::try_from(growth.clamp(1, GROWTH)).expect("it is clamped");
-        Self { bytes: self.bytes.saturating_mul(growth), ..self }
+        let blocks = self.blocks.saturating_mul(usize::try_from(growth).expect("it is clamped")).min(self.blocks_max);
+        Self { bytes: self.bytes.saturating_mul(growth), blocks, ..self }
     }
 
     /// With what is left of the pool, when a round of its own for that would be a small one.

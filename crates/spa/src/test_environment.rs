@@ -53,6 +53,7 @@ pub fn environment(seed: u8) -> Environment {
         frees_per_group: Environment::FREES_PER_GROUP,
         livelist_births: Environment::LIVELIST_BIRTHS,
         scan_slice: Environment::SCAN_SLICE,
+        scan_round: Environment::SCAN_ROUND,
         livelist_shared: Environment::LIVELIST_SHARED,
         txg_timeout_seconds: 5,
         trim: crate::TrimLimits::USUAL,

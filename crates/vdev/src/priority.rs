@@ -60,6 +60,10 @@ pub(crate) enum Stance {
 /// Of writes of a transaction group's data one goes at once (one less than `zfs_vdev_async_write_min_active`) while
 /// little else waits. What comes meanwhile gathers to larger transfers: the device has the same work in fewer pieces,
 /// and the locks of a file system below us are taken less often.
+///
+/// Of a scrub two are with a device, as one follows the other: of eight a disk that turns takes those first that lie on
+/// its other tracks, and leaves the rest behind for half a second. Devices without seeks lose nothing by it where
+/// waiting neighbours are joined, as almost all of a scrub's are.
 const RULES: PerClass<ClassRules> = PerClass([
     ClassRules {
         name: "sync read",
@@ -95,8 +99,8 @@ const RULES: PerClass<ClassRules> = PerClass([
     },
     ClassRules {
         name: "scrub",
-        at_once: 3,
-        active_max: 8,
+        at_once: 2,
+        active_max: 2,
         in_turn: false,
         counts_as: None,
         stance: Stance::Background,

@@ -3,9 +3,9 @@
 //!
 //! A disk that turns serves what lies near its head first: a few sequential transfers in its queue, each followed by
 //! the next, make a random read wait for as long as they come. So while others work with a device, one transfer of the
-//! background goes to it after so many of theirs. When they have let go of it for a moment a few go at once, and as
-//! many as there are when they seem not to come back: whoever reads from one side of a mirror and then from the other
-//! one leaves each alone for that long.
+//! background goes to it after so many of theirs, and those that may go together when they have let go of it for a
+//! moment. That are few: whoever reads from one side of a mirror and then from the other one leaves each alone for that
+//! long, and comes back.
 //!
 //! Invariants:
 //! - what waits goes in the end: after so many transfers of others ([`OWED`], or as [`set_owed`] says), or when there
@@ -27,9 +27,6 @@ static OWED_SET: AtomicU32 = AtomicU32::new(OWED);
 /// transfer takes, at most this long.
 const CALM_TIMES: u32 = 2;
 pub(crate) const CALM_MAX: Duration = Duration::from_millis(25);
-/// When nobody else has used it for so long, all go that are there; before, so many.
-const ABANDONED: Duration = Duration::from_millis(500);
-const FEW: usize = 2;
 /// A transfer counts for one in so many in what one takes of late.
 const SMOOTHING: u32 = 8;
 
@@ -86,11 +83,7 @@ impl Yielding {
 
     /// Whether nobody else uses the device.
     fn is_calm(&self, now: Instant) -> bool {
-        self.is_calm_for(now, self.calm())
-    }
-
-    fn is_calm_for(&self, now: Instant, time: Duration) -> bool {
-        self.others == 0 && self.last.is_none_or(|last| now.duration_since(last) >= time)
+        self.others == 0 && self.last.is_none_or(|last| now.duration_since(last) >= self.calm())
     }
 
     fn calm(&self) -> Duration {
@@ -106,8 +99,7 @@ impl Yielding {
     /// How many of the background may be with the device, of at most `active_max`.
     pub(crate) fn limit(&self, now: Instant, active_max: usize) -> usize {
         match (self.is_calm(now), self.owed) {
-            (true, _) if self.is_calm_for(now, ABANDONED) => active_max,
-            (true, _) => active_max.min(FEW),
+            (true, _) => active_max,
             (false, 0) => 1,
             (false, _) => 0,
         }
@@ -140,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_goes_after_some_of_others_and_more_the_longer_it_is_calm() {
+    async fn one_goes_after_some_of_others_and_more_when_it_is_calm() {
         let mut yielding = Yielding::default();
         let now = Instant::now();
         assert_eq!(yielding.limit(now, 3), 3);
@@ -160,10 +152,9 @@ mod tests {
         yielding.other_ends(now, 2 * CALM_MAX);
         assert_eq!(yielding.limit(now, 3), 1, "they may come again at once");
         let later = now + CALM_MAX;
-        assert_eq!(yielding.limit(later, 8), FEW);
+        assert_eq!(yielding.limit(later, 3), 3);
         yielding.background_begins(later);
-        assert_eq!(yielding.limit(later, 8), FEW, "they may be at another device for the moment");
-        assert_eq!(yielding.limit(now + ABANDONED, 8), 8);
+        assert_eq!(yielding.limit(later, 3), 3);
         assert_eq!(yielding.until_calm(later), Duration::from_millis(1));
         yielding.other_begins(later);
         assert_eq!(yielding.limit(later + CALM_MAX, 3), 1, "a slow one is one, too");

@@ -58,6 +58,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>, txg_timeout_seconds: u64) ->
         frees_per_group: Environment::FREES_PER_GROUP,
         livelist_births: 12,
         scan_slice: Environment::SCAN_SLICE,
+        scan_round: Environment::SCAN_ROUND,
         livelist_shared: 30,
         trim: platter_spa::TrimLimits::USUAL,
         txg_timeout_seconds,
