@@ -40,3 +40,13 @@ fn build() -> PathBuf {
     assert!(binary.is_file(), "cargo built no {}; set PLATTER_BIN", binary.display());
     binary
 }
+
+/// A copy of the program at `path`. Another process writes it: one that a thread of ours starts meanwhile would have a
+/// descriptor of ours open for a moment, and what is open for writing cannot be run ("Text file busy").
+///
+/// # Panics
+/// When it cannot be made.
+pub fn copy_to(path: &Path) {
+    let copied = Command::new("cp").arg(platter()).arg(path).status().expect("cp");
+    assert!(copied.success(), "no copy of the program at {}", path.display());
+}

@@ -152,7 +152,7 @@ impl User {
         lab.disks(2, 128);
         // Where the binary lies may be closed to others.
         let program = lab.tmp().join("platter");
-        fs::copy(binary::platter(), &program).expect("a copy");
+        binary::copy_to(&program);
         fs::set_permissions(lab.root(), fs::Permissions::from_mode(0o755)).expect("permissions");
         for path in [lab.home(), lab.dev(), lab.root().join("mnt"), lab.tmp(), lab.disk(0), lab.disk(1)] {
             chown(&path, Some(Self::ID), Some(Self::ID)).expect("given away");

@@ -168,7 +168,7 @@ fn a_copy_of_the_program_under_openzfs_name_starts_the_daemon() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     let copy = lab.tmp().join("zpool");
-    fs::copy(binary::platter(), &copy).expect("copied");
+    binary::copy_to(&copy);
     lab.run(copy.to_str().expect("text"), ["create", "-m", "none", "tank", &lab.disk(0).display().to_string()]).ok();
     lab.run(copy.to_str().expect("text"), ["export", "tank"]).ok();
 }
