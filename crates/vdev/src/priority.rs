@@ -141,6 +141,8 @@ const _: () = {
         assert!(Priority::ALL[at] as usize == at);
         let rules = Priority::ALL[at].rules();
         assert!(0 < rules.at_once && rules.at_once <= rules.active_max);
+        // Of the background none waits for more to come.
+        assert!(!matches!(rules.stance, Stance::Background) || rules.at_once == rules.active_max);
         at += 1;
     }
 };

@@ -93,9 +93,7 @@ impl State {
             let rules = class.rules();
             let waiting = &self.classes[class];
             let is_background = rules.stance == Stance::Background && !waiting.pending.is_empty();
-            // More than go at once wait for their neighbours first.
-            let most = if waiting.waiting >= JOIN_MAX { rules.active_max } else { rules.at_once };
-            if is_background && waiting.active < self.yielding.limit(now, most) {
+            if is_background && waiting.active < self.yielding.limit(now, rules.active_max) {
                 self.classes[class].active += 1;
                 let batch = self.classes[class].next_batch();
                 assert!(!batch.is_empty(), "what waits in the background is no padding");
