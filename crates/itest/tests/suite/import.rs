@@ -235,8 +235,7 @@ fn a_device_that_takes_no_writes_is_imported_for_reading_only() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     let mount = lab.create("", "tank", "d0");
-    fs::write(mount.join("photo"), data::random(1, 2_000_000)).expect("a file");
-    let tree = Tree::of(&mount);
+    let tree = Tree::filled(&mount, 1);
     lab.export("tank");
     let Some(device) = Loop::read_only(&lab.disk(0)) else { return judge::skip("loop devices", "losetup fails here") };
     let links = lab.tmp().join("links");
