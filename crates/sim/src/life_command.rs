@@ -37,6 +37,9 @@ pub struct Life {
     /// Writes down everything that happens in the first of these lives, command by command.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// Tells the first of these lives while it is lived, on stderr.
+    #[arg(long, conflicts_with_all = ["drill", "sound", "history"])]
+    tell: bool,
     /// Prints every life, and the last lines of the history of one that goes wrong.
     #[arg(long)]
     verbose: bool,
@@ -112,6 +115,11 @@ pub fn run(arguments: &Life) -> ExitCode {
         return run_each(arguments, "sound", sound);
     }
     let terms = Terms { chapters: arguments.chapters.max(1), without: arguments.without.clone(), judged: false };
+    if arguments.tell
+        && let Err(what) = live_noting(arguments.seeds.start, &terms, History::told(0))
+    {
+        eprintln!("{what}");
+    }
     if let Some(path) = &arguments.history {
         let history = History::new(usize::MAX);
         let lived = live_noting(arguments.seeds.start, &terms, history.clone());

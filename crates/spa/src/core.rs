@@ -145,6 +145,8 @@ pub struct Core {
     pub rebuilds: Rebuilds,
     /// Held by whoever changes the pool's devices: one change at a time.
     pub changing: tokio::sync::Mutex<()>,
+    /// Held while a device is opened again, and never while a group is waited for.
+    pub opening: tokio::sync::Mutex<()>,
 }
 
 impl Core {
@@ -198,6 +200,7 @@ impl Core {
             works: Works::new(stored.works, opened),
             rebuilds,
             changing: tokio::sync::Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
         })
     }
 

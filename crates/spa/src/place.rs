@@ -38,6 +38,7 @@ impl PlacedLeaf {
     /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
     /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
+        let _one = core.opening.lock().await;
         self.let_go(core, Condition::new(VdevState::Closed, VdevAux::None));
         let written = core.uberblock.lock().txg;
         let all = leaves(core);

@@ -34,6 +34,9 @@ use platter_dsl::pool::DslPool;
 use platter_dsl::{history, watched};
 use platter_ondisk::features::Feature;
 
+/// For so long `clear` waits on a suspended pool for another change, which may only have a device to open.
+const CHANGES_TAKE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// An imported pool with its sync loop. How it is left is in `leave`.
 pub struct Pool {
     pub(crate) core: Arc<Core>,
@@ -445,6 +448,8 @@ impl Pool {
         if self.core.dsl.read_only {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
+        // What waits for devices afterwards must not keep a change of them from being made.
+        let one = self.turn_to_change().await;
         let places = match device {
             Some(name) => place::find_below(&self.core, name).await,
             None => place::leaves(&self.core),
@@ -460,8 +465,6 @@ impl Pool {
                 None => PoolError::NotFound(format!("no such device in pool: {name}")),
             });
         }
-        // What waits for devices afterwards must not keep a change of them from being made.
-        let one = self.core.changing.lock().await;
         for cache in caches {
             cache_devices::reopen(&self.core, cache).await;
         }
@@ -490,6 +493,27 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// The turn to change the pool's devices. `None` on a suspended pool if another change has it and waits for its
+    /// group: that waits for the pool to go on, and must not be waited for by the command that lets it.
+    async fn turn_to_change(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let stuck = async {
+            loop {
+                let suspension = self.core.dsl.store.suspension();
+                suspension.suspended().await;
+                // Long enough for a change that only has a device to open.
+                tokio::time::sleep(CHANGES_TAKE).await;
+                if suspension.is_suspended() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            one = self.core.changing.lock() => Some(one),
+            () = stuck => None,
+        }
     }
 
     /// Lets I/O that waits for devices be tried again, and waits until the group it belongs to is on disk.

@@ -15,8 +15,12 @@ use sha2::{Digest, Sha256};
 #[derive(Debug)]
 pub struct History {
     keep: usize,
+    told: bool,
     state: Mutex<State>,
 }
+
+/// Most lines of a history: nothing that ends is as long, so what is longer does something for ever.
+pub const LINES_MAX: u64 = 5_000_000;
 
 #[derive(Debug, Default)]
 struct State {
@@ -30,15 +34,24 @@ struct State {
 impl History {
     /// An empty history that keeps its last `keep` lines (`usize::MAX`: all).
     pub fn new(keep: usize) -> Arc<Self> {
-        Arc::new(Self { keep, state: Mutex::default() })
+        Arc::new(Self { keep, told: false, state: Mutex::default() })
+    }
+
+    /// As [`Self::new`], but each marked line is printed to stderr when it happens: for one that does not end.
+    pub fn told(keep: usize) -> Arc<Self> {
+        Arc::new(Self { keep, told: true, state: Mutex::default() })
     }
 
     /// Adds a line.
+    ///
+    /// # Panics
+    /// When there are more than [`LINES_MAX`]: it never ends.
     pub fn note(&self, line: String) {
         let mut state = self.state.lock();
         state.hash.update(line.as_bytes());
         state.hash.update(b"\n");
         state.total += 1;
+        assert!(state.total <= LINES_MAX, "it never ends: {LINES_MAX} things happened, the last of them '{line}'");
         if self.keep > 0 {
             if state.lines.len() >= self.keep {
                 state.lines.pop_front();
@@ -50,6 +63,9 @@ impl History {
 
     /// Adds a line that tells the story: what was done to the machine, and why.
     pub fn mark(&self, line: String) {
+        if self.told {
+            eprintln!("{line}");
+        }
         if self.keep > 0 {
             let mut state = self.state.lock();
             let before = state.total;

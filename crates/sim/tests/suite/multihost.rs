@@ -216,3 +216,35 @@ fn of_two_hosts_that_import_at_the_same_moment_at_most_one_succeeds() {
     }
     assert!(won > 0, "somebody must be able to import a pool");
 }
+
+/// A change that was writing a label when the lease had ended kept `clear` from having its turn, and the write waited
+/// for `clear`: nothing could let the pool go on any more.
+#[test]
+fn a_change_that_waits_does_not_keep_a_suspended_pool_from_going_on() {
+    clock::run(|clock| async move {
+        let new = SimDisk::new(&clock, 0, DiskId(DISKS as u32), Parameters::instant(SIZE));
+        let disks = [disks(&clock, 0), vec![new]].concat();
+        let host = Host::new(&disks, 1, 0, Duration::from_micros(100));
+        let pool = host.create().await;
+        host.path.stall();
+        tokio::time::sleep(LIMIT * 2).await;
+        host.path.open();
+        tokio::time::sleep(LIMIT).await;
+        assert!(pool.is_suspended(), "there was no heartbeat");
+        let change = {
+            let (pool, new, device) =
+                (pool.clone(), SimDevices::path(DISKS), SimDevices::path(0).display().to_string());
+            let (replaces, force, ashift, sequential) = (false, false, 0, false);
+            let attach = PoolChange::Attach { device, new, replaces, force, ashift, sequential };
+            tokio::spawn(async move { pool.change(attach).await })
+        };
+        tokio::time::sleep(LIMIT).await;
+        assert!(!change.is_finished(), "the change does not wait: {:?}", change.await);
+        let cleared = tokio::time::timeout(LIMIT * 6, pool.clear(None)).await;
+        cleared.expect("clear waits for what waits for it").expect("nobody has the pool");
+        let changed = tokio::time::timeout(LIMIT * 6, change).await.expect("the change still waits");
+        changed.expect("it ends").expect("the disk has joined");
+        assert!(!pool.is_suspended());
+        pool.export().await.expect("exported");
+    });
+}
