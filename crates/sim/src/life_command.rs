@@ -106,6 +106,22 @@ fn run_each(arguments: &Life, name: &str, happen: fn(u64, Arc<History>) -> Resul
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Tells the first of the lives, or writes it down, if that is asked for.
+fn write_down(arguments: &Life, terms: &Terms) -> Result<(), String> {
+    let first = arguments.seeds.start;
+    if arguments.tell
+        && let Err(what) = live_noting(first, terms, History::told(0))
+    {
+        eprintln!("{what}");
+    }
+    let Some(path) = &arguments.history else { return Ok(()) };
+    let history = History::new(usize::MAX);
+    let lived = live_noting(first, terms, history.clone());
+    let mut lines = history.lines().join("\n");
+    lines.extend(lived.err().iter().flat_map(|what| ["\n", what]));
+    std::fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// Runs it; fails when any life went wrong.
 pub fn run(arguments: &Life) -> ExitCode {
     if arguments.drill {
@@ -115,20 +131,9 @@ pub fn run(arguments: &Life) -> ExitCode {
         return run_each(arguments, "sound", sound);
     }
     let terms = Terms { chapters: arguments.chapters.max(1), without: arguments.without.clone(), judged: false };
-    if arguments.tell
-        && let Err(what) = live_noting(arguments.seeds.start, &terms, History::told(0))
-    {
-        eprintln!("{what}");
-    }
-    if let Some(path) = &arguments.history {
-        let history = History::new(usize::MAX);
-        let lived = live_noting(arguments.seeds.start, &terms, history.clone());
-        let mut lines = history.lines().join("\n");
-        lines.extend(lived.err().iter().flat_map(|what| ["\n", what]));
-        if let Err(error) = std::fs::write(path, lines) {
-            eprintln!("platter-sim: {}: {error}", path.display());
-            return ExitCode::FAILURE;
-        }
+    if let Err(error) = write_down(arguments, &terms) {
+        eprintln!("platter-sim: {error}");
+        return ExitCode::FAILURE;
     }
     let each = |seed: u64, lived: &Result<Outcome, String>| match lived {
         Ok(outcome) if arguments.verbose => println!(

@@ -115,8 +115,6 @@ impl Member {
                 Err((aux, why)) => refused(aux, why),
             },
             Err(_) if Canary::StrangerTaken.sings() => Ok(Reached { last: self.newest, ..Reached::default() }),
-            // A spare that went away before it got its first label as a device of the pool: it has nothing yet.
-            Err(_) if spare_label::read(device).await == Some(self.leaf) => Ok(Reached::default()),
             Err(reason) => match device.read(0, PROBE).await {
                 Ok(_) => refused(VdevAux::BadLabel, reason),
                 // Who does not answer may be anybody.
@@ -152,16 +150,30 @@ impl Returning<'_> {
         Member { pool: self.pool, leaf, newest: self.newest }
     }
 
+    /// As [`Member::check`]; what went away as a spare, before it got its first label as a device of the pool, is the
+    /// leaf that has nothing yet. Only in a pool that is open the others are there that have what it lacks.
+    async fn check(&self, member: &Member, path: &Path, device: &dyn BlockDevice) -> Result<Reached, OpenError> {
+        let refused = match member.check(device).await {
+            Ok(reached) => return Ok(reached),
+            Err(refused) => refused,
+        };
+        let is_spare = labels::read(device).await.is_err() && spare_label::read(device).await == Some(member.leaf);
+        match is_spare && spare_label::disk_is_another(&**self.devices, path).await.is_none() {
+            true => Ok(Reached::default()),
+            false => Err(refused),
+        }
+    }
+
     /// Opens the leaf's device at `path`, when it is there. A look without a lock comes first: another's device is none
     /// of ours to lock.
     async fn take(&self, spec: &VdevSpec, path: &Path) -> Result<Arc<dyn BlockDevice>, OpenError> {
         let member = self.member(spec.guid);
         let opened = async {
             let look = self.devices.open_vdev(path, spec.whole_disk, OpenOptions::read_only()).await?;
-            member.check(&*look).await?;
+            self.check(&member, path, &*look).await?;
             drop(look);
             let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
-            let reached = member.check(&*device).await?;
+            let reached = self.check(&member, path, &*device).await?;
             self.reached.lock().insert(spec.guid.0, reached);
             Ok(device)
         };
@@ -340,11 +352,31 @@ mod tests {
     /// from then on, and the next spare stayed in use for ever.
     #[tokio::test]
     async fn a_spare_that_went_before_its_first_label_is_the_leaf_and_has_nothing() {
-        let ours = Member { pool: Guid(1), leaf: Guid(2), newest: Txg(100) };
-        let spare = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("d");
+        std::fs::write(&path, [0]).expect("written");
+        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(64 << 20)).expect("grown");
+        let devices: Arc<dyn DeviceSource> = Arc::new(platter_device::SystemDevices::default());
+        let spare = devices.open_path(&path, OpenOptions::exclusive()).await.expect("open");
+        let returning = Returning {
+            devices: &devices,
+            options: OpenOptions::read_only(),
+            pool: Guid(1),
+            newest: Txg(100),
+            places: Vec::new(),
+            seen: Mutex::default(),
+            complete: BTreeMap::new(),
+            reached: Mutex::default(),
+        };
+        let ours = returning.member(Guid(2));
         spare_label::write(&*spare, 5000, Guid(3)).await.expect("written");
-        assert!(ours.check(&*spare).await.is_err(), "another spare");
+        assert!(returning.check(&ours, &path, &*spare).await.is_err(), "another spare");
         spare_label::write(&*spare, 5000, Guid(2)).await.expect("written");
-        assert_eq!(ours.check(&*spare).await.expect("it is"), Reached::default());
+        assert_eq!(returning.check(&ours, &path, &*spare).await.expect("it is"), Reached::default());
+        assert!(ours.check(&*spare).await.is_err(), "an import does not know whether the others are there");
+        // What the pool that has it now left of the spare's labels says nothing.
+        let theirs = labelled(7, 3, 50).await.read(0, 1 << 18).await.expect("read");
+        spare.write(0, vec![platter_buffer::Buf::copy_from(&theirs)]).await.expect("written");
+        assert!(returning.check(&ours, &path, &*spare).await.is_err(), "another pool's");
     }
 }

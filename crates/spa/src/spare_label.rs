@@ -83,7 +83,7 @@ pub async fn open(
 
 /// What became of the disk that a partition was made on, when the partition is not what counts any more: who takes a
 /// whole disk does not look for the labels that still lie inside, and the kernel may keep its partitions.
-async fn disk_is_another(devices: &dyn DeviceSource, path: &Path) -> Option<String> {
+pub async fn disk_is_another(devices: &dyn DeviceSource, path: &Path) -> Option<String> {
     let Holding { disk: name, start } = devices.disk_of(path).await?;
     let shown = name.display();
     let disk = match devices.open_path(&name, OpenOptions::read_only()).await {
