@@ -7,7 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceError, DeviceSource, Holder, OpenOptions, PathKind, disk, signatures};
+use platter_device::{
+    BlockDevice, DeviceError, DeviceSource, Holder, OpenOptions, PathKind, Remembered, disk, signatures,
+};
 use platter_ondisk::Guid;
 
 use crate::config::PoolState;
@@ -52,11 +54,13 @@ pub async fn check(
             device.size()
         )));
     }
-    let found = Found::on(environment, &device, path).await;
+    // What is asked of it below is often the same.
+    let looked_at: Arc<dyn BlockDevice> = Arc::new(Remembered::new(device.clone()));
+    let found = Found::on(environment, &looked_at, path).await;
     if let Some(busy) = found.open_member(environment).or_else(|| found.reserved(environment, as_spare)) {
         return Err(busy);
     }
-    let reason = if force { None } else { contents(&device, path, &found, as_spare).await };
+    let reason = if force { None } else { contents(&looked_at, path, &found, as_spare).await };
     match reason {
         None => Ok(device),
         Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use futures::{StreamExt, stream};
 use platter_device::{OpenOptions, PathKind};
 use platter_ondisk::Guid;
 use platter_ondisk::features::Feature;
@@ -96,6 +97,9 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     })
 }
 
+/// Devices that are looked at together: each takes some seeks of its own.
+const CHECKS_AT_ONCE: usize = 32;
+
 /// New top-level vdevs, spares and cache devices, checked.
 pub struct Planned {
     /// The vdevs, without sizes.
@@ -134,15 +138,19 @@ pub async fn plan_vdevs(
         }
     }
     let (mut reasons, mut opened) = (Vec::new(), BTreeMap::new());
-    for vdev in vdevs {
-        for path in vdev.leaves() {
-            match member_check::check(environment, path, force, vdev.is_spare()).await {
-                // All of these are told together, as they can be overridden together.
-                Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
-                checked => drop(opened.insert(path.display().to_string(), checked?)),
-            }
+    let leaves = vdevs.iter().flat_map(|vdev| vdev.leaves().into_iter().map(move |path| (path, vdev.is_spare())));
+    let checks: Vec<_> = leaves
+        .map(|(path, is_spare)| async move { (path, member_check::check(environment, path, force, is_spare).await) })
+        .collect();
+    let mut checks = stream::iter(checks).buffered(CHECKS_AT_ONCE);
+    while let Some((path, checked)) = checks.next().await {
+        match checked {
+            // All of these are told together, as they can be overridden together.
+            Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
+            checked => drop(opened.insert(path.display().to_string(), checked?)),
         }
     }
+    drop(checks);
     if !reasons.is_empty() {
         return Err(PoolError::NeedsForce { reason: reasons.join("\n"), hint: member_check::OVERRIDE.into() });
     }

@@ -73,7 +73,7 @@ impl Story {
 
 impl Machine {
     /// The disks that are no longer the pool's: one of each mirror. Where one stays alone, it has the mirror's guid
-    /// from now on (`vdev_remove_parent`, `module/zfs/vdev.c`).
+    /// from now on (`vdev_remove_parent`, `module/zfs/vdev.c`), also in its labels.
     async fn gone(&mut self, pool: &Pool) -> Result<Vec<usize>, String> {
         let tree = report(pool).await?.vdevs;
         let mut gone = Vec::new();
@@ -81,7 +81,10 @@ impl Machine {
             let mut left = Vec::new();
             for &number in &group.disks {
                 match find(&tree, &self.is_at(number)) {
-                    Some(leaf) => self.guids[number] = leaf.guid,
+                    Some(leaf) => {
+                        self.guids[number] = leaf.guid;
+                        self.labels[number] = label(&self.disks[number]);
+                    }
                     None => left.push(number),
                 }
             }
