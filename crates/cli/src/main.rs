@@ -7,6 +7,7 @@ mod faults;
 mod getopt;
 mod ids;
 mod json;
+mod mount_snapshot;
 mod mount_zfs;
 mod nice;
 mod notify;

@@ -16,6 +16,7 @@ use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
 
 use crate::getopt::{Grammar, parse_as};
+use crate::mount_snapshot;
 use crate::session::{Session, complain};
 use crate::zpool::pools;
 
@@ -172,6 +173,11 @@ pub fn main(words: &[String]) -> u8 {
                 "filesystem '{dataset}' cannot be mounted here: the daemon (pid {}) lives in another mount namespace",
                 daemon.pid
             )));
+        }
+        if dataset.contains('@') {
+            mount_snapshot::mount(&mut session, &dataset, &place, &options)?;
+            // The kernel shows the file system that it is of.
+            return Ok(dataset.split('@').next().unwrap_or_default().to_owned());
         }
         let device = Path::new(&request.dataset);
         let pool = if device.is_absolute() { pool_with(&mut session, device)? } else { None };

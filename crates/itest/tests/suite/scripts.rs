@@ -564,6 +564,53 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     assert!(place.is_dir());
 }
 
+/// Programs that make backups mount the snapshot that they read.
+#[test]
+fn mount_mounts_snapshots_where_their_file_system_is_mounted() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.zfs("create -o setuid=off tank/data").ok();
+    let (root, place) = (lab.mnt("tank/data"), lab.tmp().join("a place"));
+    fs::write(root.join("file"), "before").expect("write");
+    lab.zfs("snapshot tank/data@one").ok();
+    fs::write(root.join("file"), "after").expect("write");
+    fs::create_dir(&place).expect("a folder");
+    let at = place.to_str().expect("UTF-8");
+    let mount = |words: &[&str]| lab.platter(["mount.zfs"].iter().chain(words));
+    for (name, said) in [
+        ("tank/data@none", "cannot open 'tank/data@none': dataset does not exist"),
+        ("tank/data@../snapshot", "invalid dataset name"),
+        ("tank/none@one", "'tank/none' is not mounted"),
+    ] {
+        let run = mount(&[name, at, "-o", "ro"]);
+        assert!(run.code == 2 && run.stderr.contains(said), "{run}");
+    }
+    mount(&["tank/data@one", at, "-o", "rw,noexec"]).ok();
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "before");
+    assert_eq!(fs::read_to_string(root.join("file")).expect("read"), "after");
+    fs::write(place.join("file"), "again").expect_err("read-only");
+    let shown = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    let escaped = at.replace(' ', "\\040");
+    let line = shown.lines().find(|line| line.contains(&format!(" {escaped} "))).expect("it is listed");
+    assert!(line.contains(" ro,") && line.contains("noexec") && line.contains("nosuid"), "{line}");
+    assert_eq!(mount(&["tank/data@one", at]).code, 32, "it is mounted already");
+    // Until it is unmounted its file system stays.
+    lab.zfs("unmount tank/data").refused().says("busy");
+    lab.zpool("export tank").refused().says("busy");
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "before");
+    lab.umount(&place);
+    assert_eq!(fs::read_to_string(root.join("file")).expect("read"), "after");
+    lab.zfs("destroy tank/data@one").ok();
+    lab.zfs("unmount tank/data").ok();
+    let run = mount(&["tank/data@one", at]);
+    assert!(run.code == 2 && run.stderr.contains("'tank/data' is not mounted"), "{run}");
+    lab.export("tank");
+}
+
 /// The export ended with 0, and the next daemon opened the exported pool again: it may be another machine's by then.
 #[test]
 fn what_could_not_be_forgotten_is_said_and_not_opened_again() {
