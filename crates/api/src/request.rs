@@ -443,6 +443,9 @@ pub struct Changed {
     /// What was refused of some devices while it was done to others: a line each.
     #[serde(default)]
     pub problems: Vec<String>,
+    /// What may be wrong with what was added: a line each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// `zpool import` of one pool.

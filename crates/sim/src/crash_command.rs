@@ -30,6 +30,9 @@ pub struct Crash {
     /// Longest exhaustive set: 1, or 2.
     #[arg(long, default_value_t = 2)]
     operations: usize,
+    /// Of the exhaustive sets only workloads with one of these operations: `--with add-log,remove-log`.
+    #[arg(long, value_delimiter = ',', conflicts_with = "workload")]
+    with: Vec<String>,
     /// Minutes after which no further random workload is begun; the exhaustive sets are always completed.
     #[arg(long, default_value_t = 0)]
     minutes: u64,
@@ -54,6 +57,16 @@ fn layouts(name: Option<&str>) -> Result<Vec<Layout>, String> {
         Err(format!("no layout is called '{name}': single, mirror, raidz1 or mirrors"))
     } else {
         Ok(found)
+    }
+}
+
+impl Crash {
+    /// All workloads of so many operations that are asked for.
+    fn all(&self, length: usize) -> Result<Vec<Vec<Operation>>, String> {
+        let with = self.with.iter().map(|text| suite::parse(text)).collect::<Result<Vec<_>, _>>()?.concat();
+        let mut all = suite::all(length);
+        all.retain(|workload| with.is_empty() || workload.iter().any(|operation| with.contains(operation)));
+        Ok(all)
     }
 }
 
@@ -98,15 +111,17 @@ fn explore(arguments: &Crash) -> Result<Totals, String> {
     }
     if arguments.operations >= 1 {
         for layout in &layouts {
-            suite.run(&suite::all(1), &[*layout], Limits::WIDE, &is_right);
+            suite.run(&arguments.all(1)?, &[*layout], Limits::WIDE, &is_right);
             say(&format!("all of 1, {}", layout.name()));
         }
     }
     if arguments.operations >= 2 {
         // By the first operation: the first lines come soon.
-        for (number, lot) in suite::all(2).chunks(Operation::all().len()).enumerate() {
+        let all = arguments.all(2)?;
+        let lots = all.chunk_by(|one, other| one[0] == other[0]);
+        for (number, lot) in lots.clone().enumerate() {
             suite.run(lot, &layouts[..1], Limits::NARROW, &is_right);
-            say(&format!("all of 2, {} of {}", number + 1, Operation::all().len()));
+            say(&format!("all of 2, {} of {}", number + 1, lots.clone().count()));
         }
     }
     let end = Duration::from_secs(60 * arguments.minutes);

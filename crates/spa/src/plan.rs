@@ -138,7 +138,7 @@ pub async fn plan_vdevs(
         }
     }
     let (mut reasons, mut opened) = (Vec::new(), BTreeMap::new());
-    let leaves = vdevs.iter().flat_map(|vdev| vdev.leaves().into_iter().map(move |path| (path, vdev.is_spare())));
+    let leaves = vdevs.iter().flat_map(|vdev| vdev.leaves().iter().map(move |path| (path, vdev.is_spare())));
     let checks: Vec<_> = leaves
         .map(|(path, is_spare)| async move { (path, member_check::check(environment, path, force, is_spare).await) })
         .collect();

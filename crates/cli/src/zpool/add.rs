@@ -52,6 +52,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let dry_run = parsed.has("n");
     let change = PoolChange::Add { vdevs, force: in_use, ashift, any_ashift, dry_run };
     let changed = session.operate(name, PoolOperation::Change(change))?;
+    changed.warnings.iter().for_each(|warning| eprintln!("{warning}"));
     if let Some(new) = changed.layout {
         outln!("would update '{name}' to the following configuration:\n");
         out!("{}", preview(&pool, new));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use platter_api::disks::{DiskReport, Labelled};
-use platter_api::request::{CreateRequest, VdevRequest};
+use platter_api::request::VdevRequest;
 use platter_device::disks::{self, Disk, SYSFS_BLOCK};
 
 use super::{Answer, Daemon};
@@ -47,17 +47,20 @@ impl Daemon {
         Ok(reports)
     }
 
-    /// What may be wrong with the sectors that a new pool is to use.
-    pub(super) async fn warn_of_sectors(&self, request: &CreateRequest) -> Vec<String> {
-        let asked =
-            request.pool_properties.get("ashift").and_then(|ashift| ashift.parse().ok()).filter(|&ashift| ashift > 0);
-        let paths: Vec<PathBuf> = request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
+    /// What may be wrong with the sectors that new vdevs are to use, with the ashift that was `asked` for.
+    pub(super) async fn warn_of_sectors(&self, vdevs: &[VdevRequest], asked: Option<u32>) -> Vec<String> {
+        let paths: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
         let warn = move || {
             let disks = paths.iter().filter_map(|path| Some((path, disks::of(path)?)));
             disks.filter_map(|(path, disk)| warning(path, &disk, asked)).collect()
         };
         ask(warn).await.unwrap_or_default()
     }
+}
+
+/// An ashift as a property has it; 0 is none.
+pub(super) fn asked_ashift(value: Option<&str>) -> Option<u32> {
+    value.and_then(|ashift| ashift.parse().ok()).filter(|&ashift| ashift > 0)
 }
 
 /// That a disk writes more at once than the pool will give it.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use platter_api::messages::{ErrorBody, OperatePool};
+use platter_api::report::PropertyValue;
 use platter_api::request::{Changed, PoolChange, PoolOperation, ScrubAction, VdevRequest};
 use platter_dsl::PoolError;
 
@@ -47,6 +48,17 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
     }
 }
 
+/// The ashift that new vdevs of a pool get when `asked` is given for it, or 0; none when their devices say it.
+async fn ashift_of(pool: &Arc<dyn PoolHandle>, asked: u64) -> Option<u32> {
+    if asked > 0 {
+        return u32::try_from(asked).ok();
+    }
+    match pool.properties().await.ok()?.get("ashift")?.value {
+        PropertyValue::Number(ashift) => u32::try_from(ashift).ok().filter(|&ashift| ashift > 0),
+        _ => None,
+    }
+}
+
 impl Daemon {
     /// Does something to an open pool.
     pub async fn operate_pool(&self, call: OperatePool) -> Answer<Changed> {
@@ -66,7 +78,10 @@ impl Daemon {
         if matches!(operation, PoolOperation::Sync { .. }) {
             self.settle_mounts(&name).await;
         }
-        let done = pool.perform(operation.clone()).await.map_err(error_of);
+        let mut done = pool.perform(operation.clone()).await.map_err(error_of);
+        if let (Ok(changed), PoolOperation::Change(PoolChange::Add { vdevs, ashift, .. })) = (&mut done, &operation) {
+            changed.warnings = self.warn_of_sectors(vdevs, ashift_of(&pool, *ashift).await).await;
+        }
         match &operation {
             PoolOperation::Change(PoolChange::Add { dry_run: true, .. }) => return done,
             // A device that is back may be back at another path, also when others keep the pool from going on.
