@@ -2,16 +2,19 @@
 //! snapshot's directory there is shown at a second place, as a bind mount. It is read-only, whatever the options say,
 //! and is unmounted with umount(8); until then the file system is in use.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use platter_api::messages::{ErrorBody, ErrorKind, ListMounts};
 use platter_daemon::dead_mounts::system_mounts;
 use rustix::fs::StatVfsMountFlags;
-use rustix::mount::{MountFlags, mount_bind, mount_remount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
 use crate::session::Session;
 
+/// What the kernel calls a file system of ours.
+const KIND: &str = "fuse.zfs";
 /// Flags of a mount that a remount would take away if it did not repeat them.
 const KEPT: [(StatVfsMountFlags, MountFlags); 5] = [
     (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
@@ -33,41 +36,76 @@ fn asked(options: &[String]) -> MountFlags {
     options.iter().map(flag).collect()
 }
 
+/// A device number as the kernel lists it with a mount.
+fn device_of(found: &Metadata) -> String {
+    format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()))
+}
+
 /// Shows snapshot `name` ("pool/data@snapshot") at `place`.
 ///
 /// # Errors
-/// There is none; the file system is not mounted, or does not show its snapshots; the system refuses.
+/// There is none; the file system is not mounted, or does not show its snapshots; the system refuses. Nothing is
+/// mounted then.
 pub fn mount(session: &mut Session, name: &str, place: &Path, options: &[String]) -> Result<(), ErrorBody> {
     let refused = |why: String| ErrorBody::new(format!("snapshot '{name}' cannot be mounted: {why}"));
     let (dataset, snapshot) = name.split_once('@').unwrap_or((name, ""));
-    if system_mounts().iter().any(|mount| mount.mountpoint == place && mount.source == dataset) {
+    if matches!(snapshot, "" | "." | "..") || snapshot.contains(['/', '@']) {
+        return Err(ErrorBody::new(format!("cannot open '{name}': invalid dataset name")));
+    }
+    let listed = session.ask(ListMounts {})?.into_iter().find(|mount| mount.dataset == dataset);
+    let mounts = system_mounts();
+    // The last one at a place is the one that is seen there.
+    let own = listed.and_then(|listed| mounts.iter().rfind(|mount| mount.mountpoint == listed.mountpoint));
+    let Some(own) = own.filter(|mount| mount.kind.starts_with("fuse")) else {
+        return Err(refused(format!("'{dataset}' is not mounted"))
+            .hint(format!("mount '{dataset}' first: its snapshots are seen through it")));
+    };
+    if mounts.iter().any(|mount| mount.mountpoint == place && mount.device == own.device) {
         let busy = format!("'{dataset}' or a snapshot of it is mounted at '{}' already", place.display());
         return Err(ErrorBody::of_kind(ErrorKind::MountBusy, busy));
     }
-    let mounts = session.ask(ListMounts {})?;
-    let Some(mount) = mounts.into_iter().find(|mount| mount.dataset == dataset) else {
-        return Err(refused(format!("'{dataset}' is not mounted"))
-            .hint(format!("mount it with 'zfs mount {dataset}': its snapshots are seen through it")));
-    };
-    let shown = mount.mountpoint.join(".zfs/snapshot");
-    if snapshot.is_empty() || snapshot.starts_with('.') || snapshot.contains('/') {
-        return Err(ErrorBody::new(format!("cannot open '{name}': invalid dataset name")));
-    }
-    if !shown.is_dir() {
-        return Err(refused(format!("'{}' is not seen", shown.display()))
+    let folder = own.mountpoint.join(".zfs/snapshot");
+    if !folder.is_dir() {
+        return Err(refused(format!("'{}' is not seen", folder.display()))
             .hint(format!("'zfs get snapdir {dataset}' says whether it is disabled")));
     }
-    let shown = shown.join(snapshot);
-    if !fs::metadata(&shown).is_ok_and(|found| found.is_dir()) {
-        return Err(ErrorBody::of_kind(ErrorKind::NotFound, format!("cannot open '{name}': dataset does not exist")));
+    let shown = folder.join(snapshot);
+    let found = fs::metadata(&shown).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            ErrorBody::of_kind(ErrorKind::NotFound, format!("cannot open '{name}': dataset does not exist"))
+        }
+        _ => refused(format!("{}: {error}", shown.display())),
+    })?;
+    if device_of(&found) != own.device {
+        return Err(refused(format!("'{dataset}' is hidden at '{}'", own.mountpoint.display())));
     }
     mount_bind(&shown, place).map_err(|error| refused(error.to_string()))?;
-    let flags = rustix::fs::statvfs(place).map(|found| found.f_flag).unwrap_or(StatVfsMountFlags::empty());
+    finish(place, &found, options).map_err(|why| {
+        let _ = unmount(place, UnmountFlags::DETACH);
+        refused(why)
+    })
+}
+
+/// Sees to it that what was just mounted at `place` is what was `found`, and read-only.
+fn finish(place: &Path, found: &Metadata, options: &[String]) -> Result<(), String> {
+    // Somebody may have exchanged a name on the way there.
+    let now = fs::metadata(place).map_err(|error| error.to_string())?;
+    if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
+        return Err("the place or the snapshot is another one now".into());
+    }
+    let flags = rustix::fs::statvfs(place).map_err(|error| error.to_string())?.f_flag;
     let kept = KEPT.into_iter().filter(|(is, _)| flags.contains(*is)).map(|(_, keep)| keep);
     let flags = kept.fold(MountFlags::BIND | MountFlags::RDONLY | asked(options), |all, keep| all | keep);
-    mount_remount(place, flags, c"").map_err(|error| {
-        // Nothing can be written there anyway, but nothing half done stays.
-        let _ = unmount(place, rustix::mount::UnmountFlags::DETACH);
-        refused(error.to_string())
-    })
+    mount_remount(place, flags, c"").map_err(|error| error.to_string())
+}
+
+/// Takes away what is left at `place` of a mount whose daemon is gone: nobody could mount there any more.
+pub fn take_dead_away(place: &Path) {
+    let is_dead =
+        fs::metadata(place).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    if is_dead
+        && system_mounts().iter().rfind(|mount| mount.mountpoint == place).is_some_and(|mount| mount.kind == KIND)
+    {
+        let _ = unmount(place, UnmountFlags::DETACH);
+    }
 }

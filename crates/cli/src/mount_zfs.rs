@@ -141,6 +141,11 @@ pub fn main(words: &[String]) -> u8 {
         }
     };
     let dataset = dataset_name(&request.dataset);
+    if !request.fake
+        && let Ok(place) = std::path::absolute(&request.place)
+    {
+        mount_snapshot::take_dead_away(&place);
+    }
     let place: PathBuf = match fs::canonicalize(&request.place) {
         Ok(place) => place,
         Err(error) => {
@@ -175,20 +180,19 @@ pub fn main(words: &[String]) -> u8 {
             )));
         }
         if dataset.contains('@') {
-            mount_snapshot::mount(&mut session, &dataset, &place, &options)?;
-            // The kernel shows the file system that it is of.
-            return Ok(dataset.split('@').next().unwrap_or_default().to_owned());
+            return mount_snapshot::mount(&mut session, &dataset, &place, &options).map(|()| None);
         }
         let device = Path::new(&request.dataset);
         let pool = if device.is_absolute() { pool_with(&mut session, device)? } else { None };
         let dataset = pool.unwrap_or_else(|| dataset.clone());
         let (wanted, at) = (Some(dataset.clone()), Some(place.clone()));
         let call = MountRequest { dataset: wanted, options, overlay: true, at, zfsutil, ..MountRequest::default() };
-        session.ask(call).map(|_| dataset)
+        session.ask(call).map(|_| Some(dataset))
     });
     match mounted {
-        Ok(dataset) if is_mounted(&dataset, &place) => 0,
-        Ok(dataset) => {
+        Ok(None) => 0,
+        Ok(Some(dataset)) if is_mounted(&dataset, &place) => 0,
+        Ok(Some(dataset)) => {
             eprintln!("filesystem '{dataset}' was mounted, but is not seen at '{}'", place.display());
             SYSTEM
         }

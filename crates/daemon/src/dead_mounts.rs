@@ -17,6 +17,8 @@ const DYING_LIMIT: Duration = Duration::from_secs(5);
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemMount {
+    /// Its file system's device number, as `stat` tells it of what is in there: `major:minor`.
+    pub device: String,
     /// Where.
     pub mountpoint: PathBuf,
     /// File system type (`fuse.platter`).
@@ -27,17 +29,20 @@ pub struct SystemMount {
 
 /// All mounts of this process's name space; empty when the system does not tell.
 pub fn system_mounts() -> Vec<SystemMount> {
-    std::fs::read_to_string("/proc/self/mountinfo").map(|text| parse_mountinfo(&text)).unwrap_or_default()
+    // One name that is no UTF-8 must not hide all others.
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    parse_mountinfo(&String::from_utf8_lossy(&text))
 }
 
 fn parse_mountinfo(text: &str) -> Vec<SystemMount> {
     text.lines()
         .filter_map(|line| {
             let (front, back) = line.split_once(" - ")?;
-            let mountpoint = PathBuf::from(unescape(front.split(' ').nth(4)?));
+            let mut front = front.split(' ').skip(2);
+            let (device, mountpoint) = (front.next()?.to_owned(), PathBuf::from(unescape(front.nth(1)?)));
             let mut back = back.split(' ');
             let (kind, source) = (back.next()?.to_owned(), unescape(back.next()?));
-            Some(SystemMount { mountpoint, kind, source })
+            Some(SystemMount { device, mountpoint, kind, source })
         })
         .collect()
 }

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - it is for looking alone: nothing can be written through it, and what somebody else writes is not seen;
-//! - a part that cannot be read as a whole is read as it was asked for, and is not remembered;
+//! - of a part that could not be read as a whole each read is as it was asked for: the device tries a bad place no more
+//!   often than without this;
 //! - no more than [`PARTS_MAX`] parts are remembered.
 
 use std::collections::BTreeMap;
@@ -27,14 +28,15 @@ const PARTS_MAX: usize = 128;
 #[derive(Debug)]
 pub struct Remembered {
     inner: Arc<dyn BlockDevice>,
-    /// By number.
-    parts: Mutex<BTreeMap<u64, Arc<BufMut>>>,
+    size: u64,
+    /// By number; none for what could not be read.
+    parts: Mutex<BTreeMap<u64, Option<Arc<BufMut>>>>,
 }
 
 impl Remembered {
     /// A device of which nothing is known yet.
     pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        Self { inner, parts: Mutex::default() }
+        Self { size: inner.size(), inner, parts: Mutex::default() }
     }
 
     /// The parts of which bytes `offset .. end` are made, in order; those that are not known are read, neighbours in
@@ -52,17 +54,21 @@ impl Remembered {
         while let Some(&first) = unknown.first() {
             let count = (first..).zip(&unknown).take_while(|(number, other)| number == *other).count();
             unknown.drain(..count);
-            let (start, end) = (first * PART, ((first + count as u64) * PART).min(self.inner.size()));
-            let bytes = self.inner.read(start, (end - start) as usize).await.ok()?;
+            let (start, end) = (first * PART, ((first + count as u64) * PART).min(self.size));
+            let read = self.inner.read(start, (end - start) as usize).await;
             let mut known = self.parts.lock();
+            let Ok(bytes) = read else {
+                known.extend((first..first + count as u64).map(|number| (number, None)));
+                return None;
+            };
             for (number, part) in (first..).zip(bytes.chunks(PART as usize)) {
                 let mut own = BufMut::unfilled(part.len());
                 own.copy_from_slice(part);
-                known.insert(number, Arc::new(own));
+                known.insert(number, Some(Arc::new(own)));
             }
         }
         let known = self.parts.lock();
-        numbers.map(|number| known.get(&number).cloned()).collect()
+        numbers.map(|number| known.get(&number).cloned().flatten()).collect()
     }
 }
 
@@ -77,7 +83,7 @@ impl BlockDevice for Remembered {
     }
 
     fn size(&self) -> u64 {
-        self.inner.size()
+        self.size
     }
 
     fn geometry(&self) -> Geometry {
@@ -90,7 +96,7 @@ impl BlockDevice for Remembered {
 
     async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
         let total = slots.iter().map(|slot| slot.len()).sum();
-        if let Err(error) = check_range(|| self.name(), Operation::Read, offset, total, self.size()) {
+        if let Err(error) = check_range(|| self.name(), Operation::Read, offset, total, self.size) {
             return (slots, Err(error));
         }
         let Some(parts) = self.parts(offset, offset + total as u64).await else {
@@ -164,6 +170,9 @@ mod tests {
         memory.peek(4096, &mut there);
         assert!(*device.read(4096, 512).await.expect("another sector") == there);
         assert!(device.read(8192, 512).await.is_err());
+        let before = counted.transfers().0;
+        assert!(*device.read(4096, 512).await.expect("another sector") == there);
+        assert_eq!(counted.transfers().0, before + 1, "the part as a whole is not tried again");
         counted.heal();
         assert!(device.read(8192, 512).await.is_ok(), "that it failed is not remembered");
     }

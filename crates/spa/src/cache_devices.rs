@@ -275,6 +275,8 @@ pub async fn online(core: &Arc<Core>, guid: Guid) -> Result<Changed> {
 
 /// Forgets the errors of a cache device, and opens it again if it could not be used (`zpool clear`, `zpool reopen`).
 pub async fn reopen(core: &Arc<Core>, guid: Guid) {
+    // Two at a time would each close and open it, and one of them be forgotten while it is written to.
+    let _one = core.opening.lock().await;
     let Some(cache) = core.caches.get(guid) else { return };
     if let Some(leaf) = cache.leaf.as_ref().filter(|leaf| leaf.is_usable()) {
         leaf.clear_errors();

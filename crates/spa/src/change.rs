@@ -290,12 +290,16 @@ async fn add(
     if !any_ashift {
         check_ashift(core, vdevs, ashift).await?;
     }
-    let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
-    let new_caches = caches::prepare(&core.environment, new_caches, &mut new_devices, (version, ashift)).await?;
-    let opened = new_devices::open(&core.environment, &mut root, new_devices, ashift).await?;
-    let devices = open_vdevs::leaf_devices(&opened);
-    labels::wipe(&new_devices::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
-    spares::label(&new_spares, version.0).await?;
+    let prepare = async {
+        let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
+        let new_caches = caches::prepare(&core.environment, new_caches, &mut new_devices, (version, ashift)).await?;
+        let opened = new_devices::open(&core.environment, &mut root, new_devices, ashift).await?;
+        let devices = open_vdevs::leaf_devices(&opened);
+        labels::wipe(&new_devices::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
+        spares::label(&new_spares, version.0).await?;
+        Ok((new_spares, new_caches, opened, devices))
+    };
+    let (new_spares, new_caches, opened, devices) = core.unless_suspended(prepare).await?;
     let check = async move |core: Arc<Core>| {
         if core.config.read().vdev_tree.children.len() != first {
             return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use platter_device::{BlockDevice, Cutoff, DeviceSource};
 use platter_dmu::Tx;
-use platter_dsl::error::Result;
+use platter_dsl::error::{PoolError, Result};
 use platter_dsl::pool::DslPool;
 use platter_dsl::stored_property::StoredProperty;
 use platter_ondisk::rebuild::RebuildPhys;
@@ -250,6 +250,20 @@ impl Core {
         let (to_check, core) = (self.clone(), self.clone());
         let check = move |_: Arc<DslPool>| check(to_check);
         self.dsl.checked_task(check, move |_, tx, found| change(core, tx, found)).await
+    }
+
+    /// Does what a change needs done to devices that are not the pool's yet, unless I/O does not go on: a write to one
+    /// of them that waited for that would come to a device at which nobody has looked for hours.
+    ///
+    /// # Errors
+    /// What `work` says; the pool is suspended, or was before it was done.
+    pub async fn unless_suspended<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let suspension = self.dsl.store.suspension();
+        tokio::select! {
+            biased;
+            () = suspension.halted() => Err(PoolError::Unavailable("pool I/O is currently suspended".into())),
+            done = work => done,
+        }
     }
 
     /// The devices beside the tree of vdevs: hot spares and cache devices.

@@ -9,6 +9,7 @@
 use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_dmu::{Objset, Result, Tx};
 use platter_hooks::Canary;
@@ -26,6 +27,8 @@ use crate::space_maps::{self, MapFormat, Tail, Words};
 const BLOCK_SIZE: u32 = 4096;
 /// Longer lists, of all leaves together, are damage: a word or two for each time that a device was gone.
 const WORDS_MAX: u64 = 1 << 20;
+/// So long a device may take to tell what its labels say.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// All leaves.
 pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
@@ -170,7 +173,9 @@ pub async fn note_elsewhere_meanwhile(core: &Core, leaf: &Leaf, own: &Reached) {
     let opened = (written.txg, labels::mark(&written));
     let others: Vec<_> = leaves(core).iter().filter_map(|other| other.device()).collect();
     for other in others {
-        if let Ok(other) = labels::read(&*other).await.map(|other| other.history())
+        // One that does not answer tells of nothing.
+        if let Ok(Ok(other)) = tokio::time::timeout(ANSWER_MAX, labels::read(&*other)).await
+            && let other = other.history()
             && other.groups.contains(&opened)
             && own.is_part_of(&other)
         {

@@ -32,7 +32,7 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::rebuild::{self, Giving};
 use crate::spare_flags;
-use crate::{dtl, expansion, labels, open_vdevs, spares};
+use crate::{dtl, expansion, labels, open_vdevs, spares, verdict_flags};
 use platter_api::request::VdevRequest;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::stored_property::StoredProperty;
@@ -111,10 +111,13 @@ pub async fn attach(core: &Arc<Core>, mut joining: Joining) -> Result<()> {
     if spare.is_some() && place.top.class() == AllocationClass::Log {
         return Err(PoolError::invalid("cannot replace a log with a spare"));
     }
-    let new = match spare {
-        None => open_new(core, &place, &joining).await?,
-        Some(spare) => open_spare(core, &place, &spare, joining.ashift).await?,
+    let opened = async {
+        match spare {
+            None => open_new(core, &place, &joining).await,
+            Some(spare) => open_spare(core, &place, &spare, joining.ashift).await,
+        }
     };
+    let new = core.unless_suspended(opened).await?;
     let last = core
         .checked_task(
             async move |core| {
@@ -122,6 +125,10 @@ pub async fn attach(core: &Arc<Core>, mut joining: Joining) -> Result<()> {
                 let place = place::with_guid(&core, place.config.guid)?;
                 how.check(&core, &place.top, replaces)?;
                 check_place(&core, &place, beside)?;
+                // Nobody asked for it: what is back meanwhile needs no other device.
+                if how == Giving::Later && place.leaf.is_usable() && !verdict_flags::is_judged(&place.config) {
+                    return Err(PoolError::Busy("it is in use again".into()));
+                }
                 Ok(place)
             },
             async move |core, tx, place| join(&core, &tx, &place, new, (beside, how)).await,

@@ -36,9 +36,13 @@ impl PlacedLeaf {
     }
 
     /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
-    /// written into the configuration.
+    /// written into the configuration. One that is in use already stays as it is.
     pub async fn open(&self, core: &Core) -> bool {
         let _one = core.opening.lock().await;
+        // Somebody else may have opened it while this waited for its turn.
+        if self.leaf.is_usable() {
+            return true;
+        }
         self.let_go(core, Condition::new(VdevState::Closed, VdevAux::None));
         let written = core.uberblock.lock().txg;
         let all = leaves(core);
@@ -56,6 +60,11 @@ impl PlacedLeaf {
         let noting = Noting { opener, core, leaf: &self.leaf, written };
         self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &noting).await;
         let Some(device) = self.leaf.device() else { return false };
+        // It may have left the pool meanwhile, and would be held for as long as that is open.
+        if !core.config.read().vdev_tree.leaves().iter().any(|leaf| leaf.guid == self.leaf.guid()) {
+            self.let_go(core, Condition::new(VdevState::Closed, VdevAux::None));
+            return false;
+        }
         if let Some(path) = device.path() {
             self.adopt(core, path, &noting.opener.seen.into_inner());
         }
@@ -197,4 +206,59 @@ pub fn change_config(core: &Core, place: &PlacedLeaf, change: impl Fn(&mut VdevC
         }
     });
     core.dsl.dirty_config();
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_api::request::{CreateRequest, VdevRequest};
+
+    use super::*;
+    use crate::exchange::{self, Joining};
+    use crate::pool::Pool;
+    use crate::rebuild::Giving;
+    use crate::test_environment::environment;
+
+    /// A mirror with a hot spare, on files of `folder`.
+    async fn mirror(folder: &Path) -> Arc<Pool> {
+        let file = |name: &str| {
+            let path = folder.join(name);
+            std::fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("a file");
+            path
+        };
+        let vdevs = vec![VdevRequest::Mirror(vec![file("a"), file("b")]), VdevRequest::Spare(vec![file("spare")])];
+        let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
+        Pool::create(environment(1), request).await.expect("created")
+    }
+
+    /// The second of two commands closed what the first had just opened, with I/O on its way to it.
+    #[tokio::test]
+    async fn two_that_open_a_device_at_once_open_it_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = mirror(folder.path()).await;
+        let core = &pool.core;
+        let place = leaves(core).remove(1);
+        place.let_go(core, Condition::new(VdevState::CantOpen, VdevAux::OpenFailed));
+        assert!(place.open(core).await);
+        let first = place.leaf.device().expect("it is open");
+        assert!(place.open(core).await);
+        assert!(Arc::ptr_eq(&first, &place.leaf.device().expect("it is open")), "it was closed, and opened anew");
+        pool.export().await.expect("exported");
+    }
+
+    /// A spare whose preparation took long joined a disk that was back by then, and stayed there.
+    #[tokio::test]
+    async fn a_spare_that_nobody_asked_for_does_not_join_what_is_in_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = mirror(folder.path()).await;
+        let device = leaves(&pool.core).remove(1).config.guid.to_string();
+        let new = folder.path().join("spare");
+        let joining =
+            |how| Joining { device: device.clone(), new: new.clone(), replaces: true, force: false, ashift: 0, how };
+        let refused = exchange::attach(&pool.core, joining(Giving::Later)).await;
+        let error = refused.expect_err("it is in use").to_string();
+        assert!(error.contains("in use again"), "{error}");
+        exchange::attach(&pool.core, joining(Giving::ByBlock)).await.expect("somebody asks for it");
+        pool.scrub_wait().await.expect("resilvered");
+        pool.export().await.expect("exported");
+    }
 }

@@ -98,7 +98,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
 }
 
 /// Devices that are looked at together: each takes some seeks of its own.
-const CHECKS_AT_ONCE: usize = 32;
+const CHECKS_AT_ONCE: usize = 8;
 
 /// New top-level vdevs, spares and cache devices, checked.
 pub struct Planned {

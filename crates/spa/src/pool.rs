@@ -582,3 +582,36 @@ impl Pool {
         &self.core.dsl
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use platter_api::request::{CreateRequest, VdevRequest};
+
+    use super::*;
+    use crate::test_environment::environment;
+
+    /// A change that has begun and needs the pool to go on would wait for `clear`, and `clear` for that.
+    #[tokio::test]
+    async fn clear_does_not_wait_for_a_change_that_waits_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("d");
+        std::fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("a file");
+        let request =
+            CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(path)], ..CreateRequest::default() };
+        let pool = Pool::create(environment(1), request).await.expect("created");
+        let change = pool.core.changing.lock().await;
+        let suspension = pool.core.dsl.store.suspension().clone();
+        let held = tokio::spawn({
+            let suspension = suspension.clone();
+            async move { suspension.hold(suspension.resumptions(), "a test").await }
+        });
+        suspension.suspended().await;
+        let cleared = tokio::time::timeout(CHANGES_TAKE + Duration::from_secs(60), pool.clear(None)).await;
+        cleared.expect("it waits").expect("all devices are there");
+        assert!(held.await.expect("it ends"), "what was held is tried again");
+        drop(change);
+        pool.export().await.expect("exported");
+    }
+}

@@ -584,6 +584,7 @@ fn mount_mounts_snapshots_where_their_file_system_is_mounted() {
     for (name, said) in [
         ("tank/data@none", "cannot open 'tank/data@none': dataset does not exist"),
         ("tank/data@../snapshot", "invalid dataset name"),
+        ("tank/data@..", "invalid dataset name"),
         ("tank/none@one", "'tank/none' is not mounted"),
     ] {
         let run = mount(&[name, at, "-o", "ro"]);
@@ -604,6 +605,20 @@ fn mount_mounts_snapshots_where_their_file_system_is_mounted() {
     assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "before");
     lab.umount(&place);
     assert_eq!(fs::read_to_string(root.join("file")).expect("read"), "after");
+    // The kernel knows it by its old name, and a snapshot's name may begin with a dot.
+    lab.zfs("snapshot tank/data@.two").ok();
+    lab.zfs("rename -u tank/data tank/new").ok();
+    mount(&["tank/new@.two", at]).ok();
+    assert_eq!(mount(&["tank/new@.two", at]).code, 32, "it is mounted already");
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "after");
+    // A daemon that is killed leaves a mount that answers nobody; the next one to mount there finds it so.
+    lab.kill_daemon(false);
+    lab.zfs("list").ok();
+    assert!(fs::metadata(&place).is_err(), "nobody answers there");
+    mount(&["tank/new@one", at]).ok();
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "before");
+    lab.umount(&place);
+    lab.zfs("rename tank/new tank/data").ok();
     lab.zfs("destroy tank/data@one").ok();
     lab.zfs("unmount tank/data").ok();
     let run = mount(&["tank/data@one", at]);
