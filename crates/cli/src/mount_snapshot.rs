@@ -101,11 +101,13 @@ fn finish(place: &Path, found: &Metadata, options: &[String]) -> Result<(), Stri
 
 /// Takes away what is left at `place` of a mount whose daemon is gone: nobody could mount there any more.
 pub fn take_dead_away(place: &Path) {
-    let is_dead =
-        fs::metadata(place).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()));
-    if is_dead
-        && system_mounts().iter().rfind(|mount| mount.mountpoint == place).is_some_and(|mount| mount.kind == KIND)
-    {
+    let is_ours =
+        system_mounts().iter().rfind(|mount| mount.mountpoint == place).is_some_and(|mount| mount.kind == KIND);
+    // Its attributes the kernel may still know: what lies in there it has to ask for.
+    let is_dead = || {
+        fs::read_dir(place).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()))
+    };
+    if is_ours && is_dead() {
         let _ = unmount(place, UnmountFlags::DETACH);
     }
 }

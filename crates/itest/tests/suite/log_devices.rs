@@ -357,7 +357,7 @@ fn a_device_that_is_offline_is_listed_so() {
     lab.zpool("offline tank d2").ok();
     lab.export("tank");
     let listed = lab.zpool(&format!("import -d {}", lab.dev().display())).ok();
-    let listed = listed.says("DEGRADED").says("are offlined").says("despite missing").says_not("-m");
+    let listed = listed.says("DEGRADED").says("are offlined").says("despite missing").says_not("'-m'");
     for name in ["d1", "d2"] {
         let line = listed.stdout.lines().find(|line| line.contains(name)).expect("its line");
         assert!(line.contains("OFFLINE"), "{line}");

@@ -614,10 +614,11 @@ fn mount_mounts_snapshots_where_their_file_system_is_mounted() {
     // A daemon that is killed leaves a mount that answers nobody; the next one to mount there finds it so.
     lab.kill_daemon(false);
     lab.zfs("list").ok();
-    assert!(fs::metadata(&place).is_err(), "nobody answers there");
+    assert!(fs::read_dir(&place).is_err(), "nobody answers there");
     mount(&["tank/new@one", at]).ok();
     assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "before");
     lab.umount(&place);
+    assert!(!place.join("file").exists(), "the dead mount is still below");
     lab.zfs("rename tank/new tank/data").ok();
     lab.zfs("destroy tank/data@one").ok();
     lab.zfs("unmount tank/data").ok();
