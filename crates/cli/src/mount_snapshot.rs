@@ -7,14 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use platter_api::messages::{ErrorBody, ErrorKind, ListMounts};
-use platter_daemon::dead_mounts::system_mounts;
+use platter_daemon::mountinfo::{self, MountInfo};
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
 use crate::session::Session;
 
-/// What the kernel calls a file system of ours.
-const KIND: &str = "fuse.zfs";
 /// Flags of a mount that a remount would take away if it did not repeat them.
 const KEPT: [(StatVfsMountFlags, MountFlags); 5] = [
     (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
@@ -53,14 +51,12 @@ pub fn mount(session: &mut Session, name: &str, place: &Path, options: &[String]
         return Err(ErrorBody::new(format!("cannot open '{name}': invalid dataset name")));
     }
     let listed = session.ask(ListMounts {})?.into_iter().find(|mount| mount.dataset == dataset);
-    let mounts = system_mounts();
-    // The last one at a place is the one that is seen there.
-    let own = listed.and_then(|listed| mounts.iter().rfind(|mount| mount.mountpoint == listed.mountpoint));
-    let Some(own) = own.filter(|mount| mount.kind.starts_with("fuse")) else {
+    let own = listed.and_then(|listed| mountinfo::find(&listed.mountpoint));
+    let Some(own) = own.filter(MountInfo::is_ours) else {
         return Err(refused(format!("'{dataset}' is not mounted"))
             .hint(format!("mount '{dataset}' first: its snapshots are seen through it")));
     };
-    if mounts.iter().any(|mount| mount.mountpoint == place && mount.device == own.device) {
+    if mountinfo::all().iter().any(|mount| mount.mountpoint == place && mount.device == own.device) {
         let busy = format!("'{dataset}' or a snapshot of it is mounted at '{}' already", place.display());
         return Err(ErrorBody::of_kind(ErrorKind::MountBusy, busy));
     }
@@ -101,8 +97,7 @@ fn finish(place: &Path, found: &Metadata, options: &[String]) -> Result<(), Stri
 
 /// Takes away what is left at `place` of a mount whose daemon is gone: nobody could mount there any more.
 pub fn take_dead_away(place: &Path) {
-    let is_ours =
-        system_mounts().iter().rfind(|mount| mount.mountpoint == place).is_some_and(|mount| mount.kind == KIND);
+    let is_ours = mountinfo::find(place).is_some_and(|mount| mount.is_ours());
     // Its attributes the kernel may still know: what lies in there it has to ask for.
     let is_dead = || {
         fs::read_dir(place).is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()))

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use platter_api::messages::{ErrorBody, ErrorKind, GetStatus, MOUNT_OPTIONS, MountRequest};
 use platter_api::report::{Detail, VdevReport};
-use platter_daemon::dead_mounts::system_mounts;
+use platter_daemon::mountinfo;
 use platter_daemon::process;
 
 use crate::getopt::{Grammar, parse_as};
@@ -128,7 +128,7 @@ fn pool_with(session: &mut Session, device: &Path) -> Result<Option<String>, Err
 
 /// Whether the kernel says that `dataset` is mounted at `place`.
 fn is_mounted(dataset: &str, place: &Path) -> bool {
-    system_mounts().iter().any(|mount| mount.source == dataset && mount.mountpoint == place)
+    mountinfo::all().iter().any(|mount| mount.source == dataset && mount.mountpoint == place)
 }
 
 /// Runs it; the exit code.

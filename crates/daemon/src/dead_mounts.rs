@@ -17,8 +17,6 @@ const DYING_LIMIT: Duration = Duration::from_secs(5);
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemMount {
-    /// Its file system's device number, as `stat` tells it of what is in there: `major:minor`.
-    pub device: String,
     /// Where.
     pub mountpoint: PathBuf,
     /// File system type (`fuse.platter`).
@@ -38,11 +36,10 @@ fn parse_mountinfo(text: &str) -> Vec<SystemMount> {
     text.lines()
         .filter_map(|line| {
             let (front, back) = line.split_once(" - ")?;
-            let mut front = front.split(' ').skip(2);
-            let (device, mountpoint) = (front.next()?.to_owned(), PathBuf::from(unescape(front.nth(1)?)));
+            let mountpoint = PathBuf::from(unescape(front.split(' ').nth(4)?));
             let mut back = back.split(' ');
             let (kind, source) = (back.next()?.to_owned(), unescape(back.next()?));
-            Some(SystemMount { device, mountpoint, kind, source })
+            Some(SystemMount { mountpoint, kind, source })
         })
         .collect()
 }

@@ -52,3 +52,4 @@ mod shown_snapshots;
 pub mod snapshot_requests;
 pub mod state;
 pub mod vigil;
+pub use platter_fuse::mountinfo;

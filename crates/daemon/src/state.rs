@@ -340,7 +340,7 @@ impl Daemon {
         let name = call.request.temporary_name.clone().unwrap_or_else(|| stored.clone());
         let what = format!("cannot create '{stored}'");
         self.refuse_own_devices(&call.request.vdevs, None, call.request.force).await?;
-        let asked = disks::asked_ashift(call.request.pool_properties.get("ashift").map(String::as_str));
+        let asked = call.request.pool_properties.get("ashift").and_then(|ashift| ashift.parse().ok());
         let warnings = self.warn_of_sectors(&call.request.vdevs, asked).await;
         if call.dry_run {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;

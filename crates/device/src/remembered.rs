@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platter_buffer::{Buf, BufMut};
+use platter_buffer::Buf;
 
 use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
 use crate::error::{DeviceError, Operation, Result};
@@ -30,7 +30,7 @@ pub struct Remembered {
     inner: Arc<dyn BlockDevice>,
     size: u64,
     /// By number; none for what could not be read.
-    parts: Mutex<BTreeMap<u64, Option<Arc<BufMut>>>>,
+    parts: Mutex<BTreeMap<u64, Option<Buf>>>,
 }
 
 impl Remembered {
@@ -41,7 +41,7 @@ impl Remembered {
 
     /// The parts of which bytes `offset .. end` are made, in order; those that are not known are read, neighbours in
     /// one piece. `None` when they do not let themselves be read whole, or are too many.
-    async fn parts(&self, offset: u64, end: u64) -> Option<Vec<Arc<BufMut>>> {
+    async fn parts(&self, offset: u64, end: u64) -> Option<Vec<Buf>> {
         let numbers = offset / PART..end.div_ceil(PART);
         let mut unknown: Vec<u64> = {
             let known = self.parts.lock();
@@ -61,11 +61,10 @@ impl Remembered {
                 known.extend((first..first + count as u64).map(|number| (number, None)));
                 return None;
             };
-            for (number, part) in (first..).zip(bytes.chunks(PART as usize)) {
-                let mut own = BufMut::unfilled(part.len());
-                own.copy_from_slice(part);
-                known.insert(number, Some(Arc::new(own)));
-            }
+            let bytes = bytes.freeze();
+            let starts = (0..bytes.len()).step_by(PART as usize);
+            let parts = starts.map(|at| Some(bytes.slice(at..bytes.len().min(at + PART as usize))));
+            known.extend((first..).zip(parts));
         }
         let known = self.parts.lock();
         numbers.map(|number| known.get(&number).cloned().flatten()).collect()

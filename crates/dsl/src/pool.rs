@@ -474,7 +474,7 @@ impl DslPool {
 }
 
 /// The refusal of what needs the devices of a suspended pool.
-fn suspended() -> PoolError {
+pub fn suspended() -> PoolError {
     PoolError::Unavailable("pool I/O is currently suspended".into())
 }
 

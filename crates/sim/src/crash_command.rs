@@ -119,9 +119,10 @@ fn explore(arguments: &Crash) -> Result<Totals, String> {
         // By the first operation: the first lines come soon.
         let all = arguments.all(2)?;
         let lots = all.chunk_by(|one, other| one[0] == other[0]);
-        for (number, lot) in lots.clone().enumerate() {
+        let count = lots.clone().count();
+        for (number, lot) in lots.enumerate() {
             suite.run(lot, &layouts[..1], Limits::NARROW, &is_right);
-            say(&format!("all of 2, {} of {}", number + 1, lots.clone().count()));
+            say(&format!("all of 2, {} of {}", number + 1, count));
         }
     }
     let end = Duration::from_secs(60 * arguments.minutes);

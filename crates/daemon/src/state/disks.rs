@@ -47,8 +47,10 @@ impl Daemon {
         Ok(reports)
     }
 
-    /// What may be wrong with the sectors that new vdevs are to use, with the ashift that was `asked` for.
+    /// What may be wrong with the sectors that new vdevs are to use, with the ashift that was `asked` for; 0 is
+    /// none.
     pub(super) async fn warn_of_sectors(&self, vdevs: &[VdevRequest], asked: Option<u32>) -> Vec<String> {
+        let asked = asked.filter(|&ashift| ashift > 0);
         let paths: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
         let warn = move || {
             let disks = paths.iter().filter_map(|path| Some((path, disks::of(path)?)));
@@ -56,11 +58,6 @@ impl Daemon {
         };
         ask(warn).await.unwrap_or_default()
     }
-}
-
-/// An ashift as a property has it; 0 is none.
-pub(super) fn asked_ashift(value: Option<&str>) -> Option<u32> {
-    value.and_then(|ashift| ashift.parse().ok()).filter(|&ashift| ashift > 0)
 }
 
 /// That a disk writes more at once than the pool will give it.

@@ -48,13 +48,13 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
     }
 }
 
-/// The ashift that new vdevs of a pool get when `asked` is given for it, or 0; none when their devices say it.
+/// The ashift that new vdevs of a pool get when `asked` is given for it, or 0; none, or 0, when their devices say it.
 async fn ashift_of(pool: &Arc<dyn PoolHandle>, asked: u64) -> Option<u32> {
     if asked > 0 {
         return u32::try_from(asked).ok();
     }
     match pool.properties().await.ok()?.get("ashift")?.value {
-        PropertyValue::Number(ashift) => u32::try_from(ashift).ok().filter(|&ashift| ashift > 0),
+        PropertyValue::Number(ashift) => u32::try_from(ashift).ok(),
         _ => None,
     }
 }
