@@ -93,6 +93,33 @@ impl Queue {
         !self.flushes.is_empty() || self.cached > SHEET.write_cache / 2
     }
 
+    /// Takes into the cache what waits for room there.
+    fn take_in(&mut self, file: &File) {
+        let is_write = |waiting: &Waiting| matches!(waiting.job, Job::Write(..));
+        loop {
+            let waits = (0..self.waiting.len()).filter(|index| is_write(&self.waiting[*index]));
+            let Some(first) = waits.min_by_key(|index| self.waiting[*index].number) else { return };
+            let Waiting { offset, ref mut job, .. } = self.waiting[first];
+            let length = job.length();
+            if self.cached + length > SHEET.write_cache {
+                return;
+            }
+            let Job::Write(bytes, reply) = std::mem::replace(job, Job::Destage(length)) else {
+                unreachable!("it was looked for")
+            };
+            match file.write_all_at(&bytes, offset) {
+                Ok(()) => {
+                    self.cached += length;
+                    reply.written(bytes.len() as u32);
+                }
+                Err(_) => {
+                    self.waiting.swap_remove(first);
+                    reply.error(Errno::EIO);
+                }
+            }
+        }
+    }
+
     /// Answers flushes whose writes are all on the platters.
     fn answer_flushes(&mut self) {
         let waiting = self.waiting.iter().filter(|waiting| waiting.job.is_destage()).map(|waiting| waiting.number);
@@ -212,6 +239,7 @@ impl Drive {
                     let mut queue = self.queue.lock();
                     queue.cached = queue.cached.checked_sub(length).expect("what is in the cache is counted");
                     queue.destaging = None;
+                    queue.take_in(&self.file);
                     queue.answer_flushes();
                 }
             }

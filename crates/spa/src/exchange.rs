@@ -38,9 +38,6 @@ use platter_dsl::error::{PoolError, Result};
 use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::{history, mos};
 
-/// Groups that may become open, beside the one that is, while the leaves are arranged anew in the syncing one: none,
-/// and one to spare.
-const GROUPS_UNDER_WAY: u64 = 1;
 /// What a device that joins is to the one that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beside {
@@ -156,6 +153,11 @@ fn contains(vdev: &VdevConfig, guid: Guid) -> bool {
 
 fn no_such_device() -> PoolError {
     PoolError::NotFound("no such device in pool".into())
+}
+
+/// A copy of a top-level vdev's configuration.
+fn top_as_it_is(core: &Core, id: u64) -> Result<VdevConfig> {
+    top_of(&mut core.config.read().vdev_tree.clone(), id).cloned()
 }
 
 /// A top-level vdev's configuration.
@@ -286,27 +288,33 @@ fn other_sectors(ashift: u64) -> PoolError {
 /// Makes the device part of the pool, in the syncing group. Returns the last group that it lacks.
 async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, (beside, how): (Beside, Giving)) -> Result<Txg> {
     let New { config: mut joined, leaf, target } = new;
-    let last = core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY);
+    // No other group is opened before this one is on disk, and what is written at once is of the open one.
+    let last = core.dsl.gate.open_txg();
     leaf.note_lacking(Txg(1), last);
     match how {
         Giving::Sequentially => joined.other.add_u64(REBUILD_TXG, tx.txg().0),
         Giving::ByBlock | Giving::Later => joined.other.add_u64(RESILVER_TXG, last.0),
     };
     let path = joined.path.clone().unwrap_or_default();
-    let mut tree = core.config.read().vdev_tree.clone();
-    let top = top_of(&mut tree, place.top.id())?;
-    put_beside(top, place.config.guid, joined.clone(), beside, Guid(core.random().max(1)));
-    if beside == Beside::Spare && !place.leaf.is_usable() {
-        // Should it come back, the spare is free again.
-        top.walk_mut(&mut |vdev| {
-            if vdev.guid == place.config.guid && !spare_flags::is_spare(vdev) {
-                spare_flags::set_flag(vdev, UNSPARE, true);
-            }
-        });
-    }
-    exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
+    let parent = Guid(core.random().max(1));
+    let may_come_back = beside == Beside::Spare && !place.leaf.is_usable();
+    let arrange = |top: &mut VdevConfig| {
+        put_beside(top, place.config.guid, joined.clone(), beside, parent);
+        if may_come_back {
+            // Should it come back, the spare is free again.
+            top.walk_mut(&mut |vdev| {
+                if vdev.guid == place.config.guid && !spare_flags::is_spare(vdev) {
+                    spare_flags::set_flag(vdev, UNSPARE, true);
+                }
+            });
+        }
+    };
+    let mut arranged = top_as_it_is(core, place.top.id())?;
+    arrange(&mut arranged);
+    exchange(&place.top, &arranged, std::slice::from_ref(&leaf)).await?;
     assert!(core.dsl.gate.open_txg() <= last, "a group that the device lacks is not on its list");
-    core.config.write().vdev_tree = tree;
+    // What was written there meanwhile, a path or an acquittal, stays.
+    arrange(top_of(&mut core.config.write().vdev_tree, place.top.id())?);
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
     pool_events::listen(core, &leaf);
     let class = match beside {
@@ -434,13 +442,12 @@ pub enum Parting {
 /// In OpenZFS's words, why not.
 pub async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, why: Parting) -> Result<()> {
     let (guid, top) = (place.config.guid, &place.top);
-    let mut tree = core.config.read().vdev_tree.clone();
-    let config = top_of(&mut tree, top.id())?;
-    let before = config.clone();
-    if is_one_of_several(config, guid) {
+    let before = top_as_it_is(core, top.id())?;
+    let mut config = before.clone();
+    if is_one_of_several(&config, guid) {
         return Err(PoolError::Busy("several spares stand in for it: use 'zpool detach' for all but one first".into()));
     }
-    if !take_out(config, guid) {
+    if !take_out(&mut config, guid) {
         return Err(PoolError::invalid("only applicable to mirror and replacing vdevs"));
     }
     if why == Parting::Free && !top.can_do_without(&place.leaf) {
@@ -451,24 +458,31 @@ pub async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, why: Parting) -
     if !config.is_leaf() {
         config.guid = before.guid;
     }
-    exchange(top, config, &[]).await?;
+    exchange(top, &config, &[]).await?;
     if why == Parting::Free && !top.has_everything() {
         // A write that was under way reached this device alone.
-        place.leaf.note_lacking(tx.txg(), core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY));
+        place.leaf.note_lacking(tx.txg(), core.dsl.gate.open_txg());
         exchange(top, &before, std::slice::from_ref(&place.leaf)).await?;
         return Err(PoolError::Busy("no valid replicas".into()));
     }
-    let stays = permanent(config);
     if config.guid != before.guid {
         // The only leaf that is left.
-        let old = std::mem::replace(&mut config.guid, before.guid);
+        let old = config.guid;
         top.leaves().iter().for_each(|leaf| leaf.set_guid(before.guid));
         let device = core.leaf_devices.lock().remove(&old.0);
         core.leaf_devices.lock().extend(device.map(|device| (before.guid.0, device)));
         let stored = core.stored_missing.lock().remove(&old.0);
         core.stored_missing.lock().extend(stored.map(|ranges| (before.guid.0, ranges)));
     }
-    core.config.write().vdev_tree = tree;
+    let stays = {
+        let mut stored = core.config.write();
+        // What was written there meanwhile, a path or an acquittal, stays.
+        let config = top_of(&mut stored.vdev_tree, top.id())?;
+        assert!(take_out(config, guid), "vdevs are arranged by one task at a time");
+        let stays = permanent(config);
+        config.guid = before.guid;
+        stays
+    };
     core.dsl.dirty_config();
     if let Some(spare) = stays {
         spares::forget(core, spare);

@@ -44,6 +44,10 @@ const DENSER: u128 = 4;
 const FIRST_BLOCKS: usize = 8192;
 /// No longer than this should a round take: what comes between makes the scan do it again.
 const ROUND: Duration = Duration::from_secs(300);
+/// What is left of the pool is one round with the one before, when both are so many times that one at most.
+const STRETCH: u8 = 2;
+/// The first round takes a minute.
+const FIRST_STRETCH: u8 = 4;
 /// The part of the memory for blocks that those that wait may take (`zfs_scan_mem_lim_fact`, of all memory).
 const MEMORY_PART: u64 = 16;
 /// So many may wait in any case.
@@ -66,6 +70,8 @@ struct Round {
     blocks: usize,
     /// As many as memory allows.
     blocks_max: usize,
+    /// With so many times as much it still takes no longer than [`ROUND`], or twice that.
+    stretch: u8,
 }
 
 impl Round {
@@ -74,7 +80,7 @@ impl Round {
         let blocks_max = usize::try_from(blocks).unwrap_or(usize::MAX);
         let leaves = dtl::leaves(core).len().max(1);
         let bytes = core.environment.scan_round.saturating_mul(leaves as u64);
-        Self { bytes, blocks: blocks_max.min(FIRST_BLOCKS.saturating_mul(leaves)), blocks_max }
+        Self { bytes, blocks: blocks_max.min(FIRST_BLOCKS.saturating_mul(leaves)), blocks_max, stretch: FIRST_STRETCH }
     }
 
     /// The one after this one, which took so long.
@@ -84,19 +90,27 @@ impl Round {
         let growth = if longer >= MANY { longer.saturating_mul(DENSER) } else { longer };
         let growth = u64::try_from(growth.clamp(1, GROWTH)).expect("it is clamped");
         let blocks = self.blocks.saturating_mul(usize::try_from(growth).expect("it is clamped")).min(self.blocks_max);
-        Self { bytes: self.bytes.saturating_mul(growth), blocks, ..self }
+        Self { bytes: self.bytes.saturating_mul(growth), blocks, stretch: STRETCH, ..self }
     }
 
     /// With what is left of the pool, when a round of its own for that would be a small one.
-    fn with_rest(self, core: &Core) -> Self {
-        let scan = core.scan.lock();
-        let rest = scan.phys.to_examine.saturating_sub(scan.phys.examined);
-        if rest / 2 <= self.bytes { Self { bytes: u64::MAX, ..self } } else { self }
+    fn with_rest(self, rest: u64) -> Self {
+        if rest / u64::from(self.stretch) > self.bytes {
+            return self;
+        }
+        let blocks = self.blocks.saturating_mul(usize::from(self.stretch)).min(self.blocks_max);
+        Self { bytes: u64::MAX, blocks, ..self }
     }
 
     fn is_reached(self, queue: &ScanQueue) -> bool {
         queue.bytes() >= self.bytes || queue.len() >= self.blocks
     }
+}
+
+/// Bytes that the scan has not seen yet, as far as is known.
+fn left(core: &Core) -> u64 {
+    let scan = core.scan.lock();
+    scan.phys.to_examine.saturating_sub(scan.phys.examined)
 }
 
 /// Walks everything from the scan's place on; `false` when interrupted.
@@ -107,7 +121,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Mutex<Lost>>) -> Result<boo
     let mut at = core.scan.lock().place;
     loop {
         let began = Instant::now();
-        let gathered = gather(core, lost, &queue, &mut at, round.with_rest(core)).await?;
+        let gathered = gather(core, lost, &queue, &mut at, round.with_rest(left(core))).await?;
         if matches!(gathered, Gathered::Interrupted) || !scan_issue::all(core, lost, &queue).await {
             return Ok(false);
         }
@@ -273,4 +287,26 @@ impl Visitor for Slice {
 /// back in ways of its own.
 fn has_turn(bookmark: Bookmark, bp: &BlkPtr) -> bool {
     !bp.is_gang() && bookmark.level > LOG_LEVEL && bp.dvas().next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_little_more_than_a_round_is_no_second_round() {
+        let first = Round { bytes: 1000, blocks: 10, blocks_max: 100, stretch: FIRST_STRETCH };
+        for (rest, bytes, blocks) in [(1000, u64::MAX, 40), (4000, u64::MAX, 40), (4004, 1000, 10)] {
+            let round = first.with_rest(rest);
+            assert_eq!((round.bytes, round.blocks), (bytes, blocks), "{rest} bytes are left");
+        }
+        // The next one is as large as it may be.
+        let next = first.next(ROUND);
+        assert_eq!((next.bytes, next.blocks), (1000, 10));
+        assert_eq!(next.with_rest(2000).bytes, u64::MAX);
+        assert_eq!(next.with_rest(2002).bytes, 1000);
+        // A quick one is followed by a much larger one, within the memory.
+        let next = first.next(ROUND / 32);
+        assert_eq!((next.bytes, next.blocks), (128_000, 100));
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::locks::PoolLock;
 use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::engine::{Leave, PoolHandle};
 use platter_api::messages::{ClosePool, ErrorBody};
@@ -36,12 +37,13 @@ impl Daemon {
         if call.force {
             return self.leave_by_force(name, Ending::Export, &call.command).await;
         }
-        let _lock = self.locks.of(name).await;
+        let what = format!("cannot export '{name}'");
+        let _lock = self.turn(name, &what).await?;
         if self.forget_unavailable(name)? {
             return Ok(Vec::new());
         }
         let pool = self.pool(name)?;
-        self.check_running(name, &format!("cannot export '{name}'"))?;
+        self.check_running(name, &what)?;
         if self.streams.any(name) {
             return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
         }
@@ -49,8 +51,8 @@ impl Daemon {
         self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Export).await {
             // Its devices failed meanwhile: it waits for them, with what is not written yet.
-            self.check_running(name, &format!("cannot export '{name}'"))?;
-            let error = failed(&format!("cannot export '{name}'"), error);
+            self.check_running(name, &what)?;
+            let error = failed(&what, error);
             for problem in self.mount_automatic(name).await {
                 tracing::warn!("{problem}");
             }
@@ -65,9 +67,10 @@ impl Daemon {
     pub async fn destroy_pool(&self, call: &ClosePool) -> Answer<()> {
         let name = &*call.pool;
         self.streams.end(name).await;
-        let _lock = self.locks.of(name).await;
+        let what = format!("cannot destroy '{name}'");
+        let _lock = self.turn(name, &what).await?;
         let pool = self.pool(name)?;
-        self.check_running(name, &format!("cannot destroy '{name}'"))?;
+        self.check_running(name, &what)?;
         let places = match self.unmount_pool(name, call.force).await {
             Ok(places) => places,
             Err(mut error) => {
@@ -77,10 +80,23 @@ impl Daemon {
         };
         self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Destroy).await {
-            self.check_running(name, &format!("cannot destroy '{name}'"))?;
-            return Err(failed(&format!("cannot destroy '{name}'"), error));
+            self.check_running(name, &what)?;
+            return Err(failed(&what, error));
         }
         self.forget(name, &places).await
+    }
+
+    /// Waits until nobody else changes this pool; refuses when it is suspended meanwhile, as whoever changes it may
+    /// wait for its devices.
+    async fn turn(&self, name: &str, what: &str) -> Answer<PoolLock> {
+        let Ok(pool) = self.pool(name) else { return Ok(self.locks.of(name).await) };
+        tokio::select! {
+            biased;
+            lock = self.locks.of(name) => return Ok(lock),
+            () = pool.suspended() => self.check_running(name, what)?,
+        }
+        // It went on at once.
+        Ok(self.locks.of(name).await)
     }
 
     /// Refuses what would wait for the devices of a suspended pool.

@@ -47,6 +47,8 @@ struct FakeDisks {
     freeing: Mutex<u64>,
     /// Pools whose devices answer nothing.
     hanging: Mutex<BTreeSet<String>>,
+    /// Pools whose I/O waits for devices.
+    suspended: tokio::sync::watch::Sender<BTreeSet<u64>>,
     /// Pools whose devices answer when another pool has been given up for a while.
     slow: Mutex<BTreeSet<String>>,
     /// Grows when a pool is given up.
@@ -153,6 +155,13 @@ impl Identity for FakePool {
 
 #[async_trait]
 impl Liveness for FakePool {
+    fn is_suspended(&self) -> bool {
+        self.disks.suspended.borrow().contains(&self.guid)
+    }
+    async fn suspended(&self) {
+        let mut suspended = self.disks.suspended.subscribe();
+        let _ = suspended.wait_for(|all| all.contains(&self.guid)).await;
+    }
     async fn hangs(&self) -> String {
         if !self.disks.hanging.lock().contains(&self.name()) {
             std::future::pending::<()>().await;

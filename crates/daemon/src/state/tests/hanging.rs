@@ -75,3 +75,26 @@ async fn what_was_given_up_at_the_end_comes_back_though_others_close_later() {
     let listed = pools_file::read(&bench.daemon.home.pools_file()).unwrap();
     assert_eq!(listed.keys().collect::<Vec<_>>(), ["other", "tank"]);
 }
+
+/// Behind a change that waits for the devices of a suspended pool, they waited as long as that, and nobody was told
+/// what would help.
+#[tokio::test]
+async fn behind_a_change_that_waits_for_devices_an_export_says_what_helps() {
+    let bench = Bench::new().with_pool().await;
+    let change = bench.daemon.locks.of("tank").await;
+    let call = close("tank");
+    let (mut export, mut destroy) =
+        (Box::pin(bench.daemon.export_pool(&call)), Box::pin(bench.daemon.destroy_pool(&call)));
+    assert!(futures::poll!(&mut export).is_pending() && futures::poll!(&mut destroy).is_pending());
+    let guid = bench.daemon.pool("tank").unwrap().guid();
+    bench.disks.suspended.send_modify(|all| _ = all.insert(guid));
+    let refused = [soon(export).await.unwrap_err(), soon(destroy).await.unwrap_err()];
+    for (error, command) in refused.into_iter().zip(["export", "destroy"]) {
+        assert_eq!(error.message, format!("cannot {command} 'tank': pool I/O is currently suspended"));
+        assert!(error.hint.is_some_and(|hint| hint.contains("zpool clear tank")));
+    }
+    // And when it goes on, it is exported.
+    bench.disks.suspended.send_modify(|all| all.clear());
+    drop(change);
+    soon(bench.daemon.export_pool(&call)).await.unwrap();
+}
