@@ -1,6 +1,7 @@
 //! Lists in the MOS: a packed nvlist in an object, its length in the bonus (`spa_sync_nvlist`, `load_nvlist` in
 //! `module/zfs/spa.c`). Above all the configuration, with the vdevs' ZAPs that it names (`vdev_construct_zaps`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -8,7 +9,6 @@ use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_nvlist::NvList;
 use platter_ondisk::{ObjectId, ObjectType};
 
-use crate::config::VdevConfig;
 use crate::core::Core;
 use platter_dsl::mos;
 
@@ -106,35 +106,32 @@ async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
         }
     };
     let map = Zap::open(os, map).await?;
-    let mut tree = core.config.read().vdev_tree.clone();
-    for top in &mut tree.children {
+    let tree = core.config.read().vdev_tree.clone();
+    let (mut tops, mut leaves) = (BTreeMap::new(), BTreeMap::new());
+    for top in &tree.children {
         if !top.top_zap.is_some() && !matches!(&*top.kind, "hole" | "missing") {
-            top.top_zap = mos::create_zap(os, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
-            map.add_int(tx, top.top_zap.0).await?;
+            tops.insert(top.guid, make_vdev_zap(core, tx, &map).await?);
         }
-        make_leaf_zaps(core, tx, &map, top).await?;
+        for leaf in top.leaves().into_iter().filter(|leaf| !leaf.leaf_zap.is_some()) {
+            leaves.insert(leaf.guid, make_vdev_zap(core, tx, &map).await?);
+        }
     }
     let mut config = core.config.write();
-    config.vdev_tree = tree;
     config.has_vdev_zaps = true;
-    Ok(())
-}
-
-async fn make_leaf_zaps(core: &Core, tx: &Tx, map: &Zap, vdev: &mut VdevConfig) -> Result<()> {
-    let mut lacking = Vec::new();
-    vdev.walk_mut(&mut |v| {
-        if v.is_leaf() && !v.leaf_zap.is_some() {
-            lacking.push(v.guid);
-        }
-    });
-    for guid in lacking {
-        let zap = mos::create_zap(&core.dsl.mos, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
-        map.add_int(tx, zap.0).await?;
-        vdev.walk_mut(&mut |v| {
-            if v.guid == guid {
-                v.leaf_zap = zap;
+    // What was written there meanwhile, a path or an acquittal, stays.
+    for top in &mut config.vdev_tree.children {
+        top.top_zap = tops.get(&top.guid).copied().unwrap_or(top.top_zap);
+        top.walk_mut(&mut |vdev| {
+            if vdev.is_leaf() {
+                vdev.leaf_zap = leaves.get(&vdev.guid).copied().unwrap_or(vdev.leaf_zap);
             }
         });
     }
     Ok(())
+}
+
+async fn make_vdev_zap(core: &Core, tx: &Tx, map: &Zap) -> Result<ObjectId> {
+    let zap = mos::create_zap(&core.dsl.mos, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
+    map.add_int(tx, zap.0).await?;
+    Ok(zap)
 }

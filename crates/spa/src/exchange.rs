@@ -32,7 +32,8 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::rebuild::{self, Giving};
 use crate::spare_flags;
-use crate::{dtl, expansion, labels, open_vdevs, spares, verdict_flags};
+use crate::verdict_flags::is_judged;
+use crate::{dtl, expansion, labels, open_vdevs, spares};
 use platter_api::request::VdevRequest;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::stored_property::StoredProperty;
@@ -123,7 +124,7 @@ pub async fn attach(core: &Arc<Core>, mut joining: Joining) -> Result<()> {
                 how.check(&core, &place.top, replaces)?;
                 check_place(&core, &place, beside)?;
                 // Nobody asked for it: what is back meanwhile needs no other device.
-                if how == Giving::Later && place.leaf.is_usable() && !verdict_flags::is_judged(&place.config) {
+                if how == Giving::Later && place.leaf.is_usable() && !is_judged(&place.config) {
                     return Err(PoolError::Busy("it is in use again".into()));
                 }
                 Ok(place)
@@ -135,6 +136,8 @@ pub async fn attach(core: &Arc<Core>, mut joining: Joining) -> Result<()> {
     while core.uberblock.lock().txg < last {
         core.pass_group().await?;
     }
+    // A scan that begins before the last labels are written looks at one group less.
+    core.dsl.wait_synced(last).await?;
     rebuild::resume(core);
     Ok(())
 }
@@ -297,10 +300,10 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, (beside, 
     };
     let path = joined.path.clone().unwrap_or_default();
     let parent = Guid(core.random().max(1));
-    let may_come_back = beside == Beside::Spare && !place.leaf.is_usable();
-    let arrange = |top: &mut VdevConfig| {
+    let may_come_back = !place.leaf.is_usable();
+    let arrange = |top: &mut VdevConfig, is_wanted_back: bool| {
         put_beside(top, place.config.guid, joined.clone(), beside, parent);
-        if may_come_back {
+        if beside == Beside::Spare && is_wanted_back {
             // Should it come back, the spare is free again.
             top.walk_mut(&mut |vdev| {
                 if vdev.guid == place.config.guid && !spare_flags::is_spare(vdev) {
@@ -310,11 +313,17 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, (beside, 
         }
     };
     let mut arranged = top_as_it_is(core, place.top.id())?;
-    arrange(&mut arranged);
+    arrange(&mut arranged, may_come_back);
     exchange(&place.top, &arranged, std::slice::from_ref(&leaf)).await?;
     assert!(core.dsl.gate.open_txg() <= last, "a group that the device lacks is not on its list");
-    // What was written there meanwhile, a path or an acquittal, stays.
-    arrange(top_of(&mut core.config.write().vdev_tree, place.top.id())?);
+    {
+        // What was written there meanwhile, a path or an acquittal, stays.
+        let mut stored = core.config.write();
+        let top = top_of(&mut stored.vdev_tree, place.top.id())?;
+        let is_acquitted = top.leaves().into_iter().any(|leaf| leaf.guid == place.config.guid && !is_judged(leaf));
+        arrange(top, may_come_back || is_judged(&place.config) && is_acquitted);
+        assert!(contains(top, joined.guid), "vdevs are arranged by one task at a time");
+    }
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
     pool_events::listen(core, &leaf);
     let class = match beside {

@@ -98,8 +98,9 @@ impl Round {
         if rest / u64::from(self.stretch) > self.bytes {
             return self;
         }
+        // What is left is not known well: the pool may have grown, or blocks been counted that others share.
         let blocks = self.blocks.saturating_mul(usize::from(self.stretch)).min(self.blocks_max);
-        Self { bytes: u64::MAX, blocks, ..self }
+        Self { bytes: self.bytes.saturating_mul(2 * u64::from(self.stretch)), blocks, ..self }
     }
 
     fn is_reached(self, queue: &ScanQueue) -> bool {
@@ -296,14 +297,14 @@ mod tests {
     #[test]
     fn what_is_little_more_than_a_round_is_no_second_round() {
         let first = Round { bytes: 1000, blocks: 10, blocks_max: 100, stretch: FIRST_STRETCH };
-        for (rest, bytes, blocks) in [(1000, u64::MAX, 40), (4000, u64::MAX, 40), (4004, 1000, 10)] {
+        for (rest, bytes, blocks) in [(0, 8000, 40), (4000, 8000, 40), (4004, 1000, 10)] {
             let round = first.with_rest(rest);
             assert_eq!((round.bytes, round.blocks), (bytes, blocks), "{rest} bytes are left");
         }
         // The next one is as large as it may be.
         let next = first.next(ROUND);
         assert_eq!((next.bytes, next.blocks), (1000, 10));
-        assert_eq!(next.with_rest(2000).bytes, u64::MAX);
+        assert_eq!(next.with_rest(2000).bytes, 4000);
         assert_eq!(next.with_rest(2002).bytes, 1000);
         // A quick one is followed by a much larger one, within the memory.
         let next = first.next(ROUND / 32);

@@ -66,8 +66,9 @@ impl Daemon {
     /// `zpool destroy`.
     pub async fn destroy_pool(&self, call: &ClosePool) -> Answer<()> {
         let name = &*call.pool;
-        self.streams.end(name).await;
         let what = format!("cannot destroy '{name}'");
+        self.check_running(name, &what)?;
+        self.streams.end(name).await;
         let _lock = self.turn(name, &what).await?;
         let pool = self.pool(name)?;
         self.check_running(name, &what)?;
@@ -89,14 +90,16 @@ impl Daemon {
     /// Waits until nobody else changes this pool; refuses when it is suspended meanwhile, as whoever changes it may
     /// wait for its devices.
     async fn turn(&self, name: &str, what: &str) -> Answer<PoolLock> {
-        let Ok(pool) = self.pool(name) else { return Ok(self.locks.of(name).await) };
-        tokio::select! {
-            biased;
-            lock = self.locks.of(name) => return Ok(lock),
-            () = pool.suspended() => self.check_running(name, what)?,
+        let mut lock = std::pin::pin!(self.locks.of(name));
+        loop {
+            // One that goes on at once may stop again.
+            let Ok(pool) = self.pool(name) else { return Ok(lock.await) };
+            tokio::select! {
+                biased;
+                lock = &mut lock => return Ok(lock),
+                () = pool.suspended() => self.check_running(name, what)?,
+            }
         }
-        // It went on at once.
-        Ok(self.locks.of(name).await)
     }
 
     /// Refuses what would wait for the devices of a suspended pool.
