@@ -210,6 +210,8 @@ pub fn change_config(core: &Core, place: &PlacedLeaf, change: impl Fn(&mut VdevC
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use platter_api::request::{CreateRequest, VdevRequest};
 
     use super::*;
@@ -258,6 +260,49 @@ mod tests {
         let error = refused.expect_err("it is in use").to_string();
         assert!(error.contains("in use again"), "{error}");
         exchange::attach(&pool.core, joining(Giving::ByBlock)).await.expect("somebody asks for it");
+        pool.scrub_wait().await.expect("resilvered");
+        pool.export().await.expect("exported");
+    }
+
+    /// What was written to the configuration while a device's joining waited for a transfer under way was lost.
+    #[tokio::test]
+    async fn what_is_noted_while_a_device_joins_stays() {
+        use platter_vdev::{Extent, Priority};
+        let folder = tempfile::tempdir().expect("a folder");
+        let pool = mirror(folder.path()).await;
+        let core = &pool.core;
+        let place = leaves(core).remove(1);
+        let guid = place.config.guid;
+        let joining = Joining {
+            device: guid.to_string(),
+            new: folder.path().join("spare"),
+            replaces: true,
+            force: false,
+            ashift: 0,
+            how: Giving::ByBlock,
+        };
+        let extent = Extent { offset: 0, psize: 4096, birth: Txg(4), speculative: true, checked: false };
+        let mut read = Box::pin(place.top.read(extent, Priority::SyncRead, &|_| true));
+        assert!(futures::poll!(&mut read).is_pending());
+        let attach = tokio::spawn({
+            let core = core.clone();
+            async move { exchange::attach(&core, joining).await }
+        });
+        while place.top.leaves().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let note = |vdev: &mut VdevConfig| {
+            if vdev.guid == guid {
+                vdev.path = Some("/elsewhere".into());
+            }
+        };
+        core.config.write().vdev_tree.walk_mut(&mut |vdev| note(vdev));
+        assert!(!attach.is_finished(), "it waits for the read");
+        drop(read);
+        attach.await.expect("no panic").expect("attached");
+        let tree = core.config.read().vdev_tree.clone();
+        let paths: Vec<_> = tree.leaves().iter().filter_map(|leaf| leaf.path.clone()).collect();
+        assert!(paths.len() == 3 && paths.contains(&"/elsewhere".to_owned()), "{paths:?}");
         pool.scrub_wait().await.expect("resilvered");
         pool.export().await.expect("exported");
     }
