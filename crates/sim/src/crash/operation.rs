@@ -219,17 +219,28 @@ async fn rollback(pool: &Arc<Pool>, zpl: &mut Arc<Zpl>) -> Result<(), String> {
     Ok(())
 }
 
-/// Trims all devices, and waits until that is done.
+/// Trims all devices but those that are offline, which it says, and waits until that is done.
 async fn trim(pool: &Arc<Pool>) -> Result<(), String> {
     let work = FreeWork::Trim(TrimAction::Start { rate: 0, secure: false });
     let done = pool.change(PoolChange::Free { work, devices: Vec::new() }).await.map_err(text)?;
-    if !done.problems.is_empty() {
-        return Err(done.problems.join("; "));
+    let mut offline = Vec::new();
+    add_offline(&pool.report(Detail::default()).await.map_err(text)?.vdevs, &mut offline);
+    let is_offline =
+        |problem: &String| offline.iter().any(|name| *problem == format!("cannot trim '{name}': invalid device"));
+    if let Some(problem) = done.problems.iter().find(|problem| !is_offline(problem)) {
+        return Err(problem.clone());
     }
     while is_trimming(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
+}
+
+fn add_offline(vdev: &VdevReport, names: &mut Vec<String>) {
+    if vdev.children.is_empty() && vdev.state == "OFFLINE" {
+        names.push(vdev.name.clone());
+    }
+    vdev.children.iter().for_each(|child| add_offline(child, names));
 }
 
 fn is_trimming(vdev: &VdevReport) -> bool {
