@@ -160,7 +160,7 @@ fn no_such_device() -> PoolError {
 
 /// A copy of a top-level vdev's configuration.
 fn top_as_it_is(core: &Core, id: u64) -> Result<VdevConfig> {
-    top_of(&mut core.config.read().vdev_tree.clone(), id).cloned()
+    core.config.read().vdev_tree.children.iter().find(|top| top.id == id).cloned().ok_or_else(no_such_device)
 }
 
 /// A top-level vdev's configuration.

@@ -232,6 +232,12 @@ mod tests {
         Pool::create(environment(1), request).await.expect("created")
     }
 
+    /// The spare is to take the place of `device`.
+    fn replaced_by_spare(folder: &Path, device: Guid, how: Giving) -> Joining {
+        let (device, new) = (device.to_string(), folder.join("spare"));
+        Joining { device, new, replaces: true, force: false, ashift: 0, how }
+    }
+
     /// The second of two commands closed what the first had just opened, with I/O on its way to it.
     #[tokio::test]
     async fn two_that_open_a_device_at_once_open_it_once() {
@@ -252,10 +258,8 @@ mod tests {
     async fn a_spare_that_nobody_asked_for_does_not_join_what_is_in_use() {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = mirror(folder.path()).await;
-        let device = leaves(&pool.core).remove(1).config.guid.to_string();
-        let new = folder.path().join("spare");
-        let joining =
-            |how| Joining { device: device.clone(), new: new.clone(), replaces: true, force: false, ashift: 0, how };
+        let device = leaves(&pool.core).remove(1).config.guid;
+        let joining = |how| replaced_by_spare(folder.path(), device, how);
         let refused = exchange::attach(&pool.core, joining(Giving::Later)).await;
         let error = refused.expect_err("it is in use").to_string();
         assert!(error.contains("in use again"), "{error}");
@@ -272,15 +276,7 @@ mod tests {
         let pool = mirror(folder.path()).await;
         let core = &pool.core;
         let place = leaves(core).remove(1);
-        let guid = place.config.guid;
-        let joining = Joining {
-            device: guid.to_string(),
-            new: folder.path().join("spare"),
-            replaces: true,
-            force: false,
-            ashift: 0,
-            how: Giving::ByBlock,
-        };
+        let joining = replaced_by_spare(folder.path(), place.config.guid, Giving::ByBlock);
         let extent = Extent { offset: 0, psize: 4096, birth: Txg(4), speculative: true, checked: false };
         let mut read = Box::pin(place.top.read(extent, Priority::SyncRead, &|_| true));
         assert!(futures::poll!(&mut read).is_pending());
@@ -291,12 +287,7 @@ mod tests {
         while place.top.leaves().len() < 3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let note = |vdev: &mut VdevConfig| {
-            if vdev.guid == guid {
-                vdev.path = Some("/elsewhere".into());
-            }
-        };
-        core.config.write().vdev_tree.walk_mut(&mut |vdev| note(vdev));
+        change_config(core, &place, |config| config.path = Some("/elsewhere".into()));
         assert!(!attach.is_finished(), "it waits for the read");
         drop(read);
         attach.await.expect("no panic").expect("attached");
