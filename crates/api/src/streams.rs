@@ -82,9 +82,15 @@ pub struct SentStream {
     /// Of a package: each of its snapshots, the one before it, and about how many bytes that takes.
     #[serde(default)]
     pub parts: Vec<(String, Option<String>, u64)>,
-    /// What was left out.
+    /// What a package leaves out because it is younger than the snapshot.
+    #[serde(default)]
+    pub younger: Vec<String>,
+    /// What a package leaves out because it was asked to.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What of a package could not be sent.
+    #[serde(default)]
+    pub failed: Vec<String>,
 }
 
 /// Which part of a snapshot's name in a stream becomes part of its name here.

@@ -5,7 +5,7 @@
 //! BEGIN (compound; list) END │ BEGIN … END │ BEGIN … END │ … │ END
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_api::properties::{find, is_read_only, is_user};
@@ -64,8 +64,19 @@ pub struct Package {
     list: Vec<u8>,
     /// Its streams, in order.
     pub parts: Vec<Part>,
-    /// Data sets that are left out, and why.
-    pub warnings: Vec<String>,
+    /// What is not in it although it was asked for, and why.
+    pub left_out: LeftOut,
+}
+
+/// What a package does not have, in the words of `zfs send`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Data sets that are younger than the snapshot: nobody misses them.
+    pub younger: Vec<String>,
+    /// Data sets that lack the snapshot and were to be passed over (`-s`).
+    pub lacking: Vec<String>,
+    /// Data sets of which nothing can be sent: the command fails in the end.
+    pub failed: Vec<String>,
 }
 
 impl Package {
@@ -114,9 +125,22 @@ struct Gathered {
     from_guid: Guid,
 }
 
+/// A data set of the package.
+struct Member {
+    name: String,
+    dataset: Arc<Dataset>,
+    /// Its snapshots, oldest first.
+    snapshots: Vec<(String, SnapshotBonus)>,
+    /// The group of the one up to which is sent.
+    to_txg: Txg,
+}
+
 struct Gather<'a> {
     dsl: &'a DslPool,
     request: &'a PackageRequest,
+    /// Snapshots of which a data set of the package was cloned: they are sent wherever they lie, or the clone would
+    /// have nothing to begin from (`is_clone_origin`, `dump_filesystems`).
+    origins: BTreeSet<ObjectId>,
 }
 
 impl Gather<'_> {
@@ -143,20 +167,24 @@ impl Gather<'_> {
         own == request.to || request.all_between && (!has_from || txg > from)
     }
 
-    async fn dataset(&self, name: &str, dataset: &Arc<Dataset>, parent_from: Guid) -> Result<Option<Gathered>> {
+    /// Whether a snapshot gets a stream of its own.
+    fn is_sent(&self, own: &str, bonus: &SnapshotBonus, from: Option<Txg>) -> bool {
         let request = self.request;
-        let all = in_order(self.dsl, dataset).await?;
-        let Some(to) = all.iter().find(|(own, _)| *own == request.to).map(|(_, bonus)| bonus.phys.clone()) else {
-            return Ok(None);
-        };
+        let is_origin = || request.replicate && self.origins.contains(&bonus.snapshot().object);
+        let is_wanted = request.all_between || own == request.to || is_origin();
+        is_wanted && from.is_none_or(|from| bonus.phys.creation_txg > from)
+    }
+
+    async fn dataset(&self, member: &Member, parent_from: Guid) -> Result<Gathered> {
+        let Member { name, dataset, snapshots: all, to_txg } = member;
+        let request = self.request;
         let from = request.from.as_ref().and_then(|from| all.iter().find(|(own, _)| own == from));
         if let (None, Some(from), false) = (&from, &request.from, request.replicate) {
             return Err(missing(&format!("{name}@{from}")));
         }
-        let from_txg = from.map_or(Txg(0), |(_, bonus)| bonus.phys.creation_txg);
-        let from_guid = from.map_or(to.guid, |(_, bonus)| bonus.phys.guid);
+        let from_txg = from.map(|(_, bonus)| bonus.phys.creation_txg);
         let (mut snaps, mut snapprops, mut snapholds) = (NvList::new(), NvList::new(), NvList::new());
-        let mut parts = Vec::new();
+        let (mut parts, mut from_guid) = (Vec::new(), from.map(|(_, bonus)| bonus.phys.guid));
         let mut before = from.map(|(own, _)| format!("{name}@{own}"));
         let origin = dataset.dir.phys.lock().origin_obj;
         if before.is_none() && (request.replicate || request.from_origin.is_some()) {
@@ -165,20 +193,23 @@ impl Gather<'_> {
                 return Err(PoolError::invalid("incremental source must be in same filesystem"));
             }
         }
-        for (own, bonus) in all.iter().filter(|(_, bonus)| bonus.phys.creation_txg <= to.creation_txg) {
+        for (own, bonus) in all.iter().filter(|(_, bonus)| bonus.phys.creation_txg <= *to_txg) {
             let (txg, full_name) = (bonus.phys.creation_txg, format!("{name}@{own}"));
-            if request.replicate || txg >= from_txg && (request.all_between || *own == request.to) {
+            if own == &request.to {
+                from_guid.get_or_insert(bonus.phys.guid);
+            }
+            let is_from_there_on = txg >= from_txg.unwrap_or_default();
+            if request.replicate || is_from_there_on && (request.all_between || *own == request.to) {
                 snaps.add_u64(own.clone(), bonus.phys.guid.0);
             }
-            if self.is_listed(own, from.is_some(), txg, from_txg) {
+            if self.is_listed(own, from.is_some(), txg, from_txg.unwrap_or_default()) {
                 let (properties, held) = self.snapshot_lists(&full_name, bonus).await?;
                 snapprops.add_list(own.clone(), properties);
                 if !held.is_empty() {
                     snapholds.add_list(own.clone(), held);
                 }
             }
-            let is_sent = (request.all_between || *own == request.to) && (from.is_none() || txg > from_txg);
-            if is_sent {
+            if self.is_sent(own, bonus, from_txg) {
                 parts.push(Part { snapshot: full_name.clone(), since: before.replace(full_name) });
             }
         }
@@ -196,7 +227,7 @@ impl Gather<'_> {
             list.add_list("snapholds", snapholds);
         }
         let guid = dataset.phys.lock().guid;
-        Ok(Some(Gathered { guid, list, parts, from_guid }))
+        Ok(Gathered { guid, list, parts, from_guid: from_guid.unwrap_or_default() })
     }
 
     fn pool_origin(&self) -> Option<ObjectId> {
@@ -221,47 +252,79 @@ impl Gather<'_> {
     }
 }
 
+/// Whether a data set is one of `above`, or below one.
+fn is_under_one(name: &str, above: &[String]) -> bool {
+    let under =
+        |above: &String| name.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    above.iter().any(under)
+}
+
 impl DslPool {
+    /// The data sets of a package, those above before those below; and what is left out (`send_iterate_fs`).
+    async fn members(&self, request: &PackageRequest) -> Result<(Vec<Member>, LeftOut)> {
+        let mut names = match request.replicate {
+            true => self.names_under(&request.dataset)?,
+            false => vec![request.dataset.clone()],
+        };
+        names.retain(|name| !is_under_one(name, &request.without));
+        let (mut members, mut left_out, mut passed): (Vec<Member>, _, _) = (Vec::new(), LeftOut::default(), Vec::new());
+        for name in names {
+            if is_under_one(&name, &passed) {
+                continue;
+            }
+            let dataset = self.find(&name)?;
+            let snapshots = in_order(self, &dataset).await?;
+            let to = snapshots.iter().find(|(own, _)| *own == request.to).map(|(_, bonus)| bonus.phys.creation_txg);
+            if let Some(to_txg) = to {
+                members.push(Member { name, dataset, snapshots, to_txg });
+                continue;
+            }
+            let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let above = members.iter().find(|member| member.name == parent);
+            let made = dataset.phys.lock().creation_txg;
+            if above.is_some_and(|above| made > above.to_txg) {
+                left_out.younger.push(format!("skipping dataset {name}: snapshot {} does not exist", request.to));
+            } else if request.skip_missing {
+                left_out.lacking.push(format!(
+                    "WARNING: skipping dataset {name} and its children: snapshot {} does not exist",
+                    request.to
+                ));
+            } else {
+                let what = if request.replicate { " recursively" } else { "" };
+                return Err(PoolError::NotFound(format!(
+                    "cannot send {}@{to}{what}: snapshot {name}@{to} does not exist",
+                    request.dataset,
+                    to = request.to
+                )));
+            }
+            passed.push(name);
+        }
+        Ok((members, left_out))
+    }
+
     /// What a package holds, in the order in which it is sent: data sets after those above them, and after those they
     /// were cloned from.
     ///
     /// # Errors
     /// A data set without the snapshot; damage, unreadable blocks.
     pub async fn prepare_package(&self, request: &PackageRequest) -> Result<Package> {
-        let gather = Gather { dsl: self, request };
-        let mut names = match request.replicate {
-            true => self.names_under(&request.dataset)?,
-            false => vec![request.dataset.clone()],
-        };
-        let is_under_one = |name: &str, above: &[String]| {
-            let under = |above: &String| {
-                name.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            above.iter().any(under)
-        };
-        names.retain(|name| !is_under_one(name, &request.without));
-        let (mut fss, mut parts, mut warnings) = (NvList::new(), Vec::new(), Vec::new());
-        let mut from_guids: BTreeMap<String, Guid> = BTreeMap::new();
-        let mut skipped: Vec<String> = Vec::new();
-        for name in names {
-            if is_under_one(&name, &skipped) {
-                continue;
-            }
-            let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let (members, mut left_out) = self.members(request).await?;
+        let origins = members.iter().map(|member| member.dataset.dir.phys.lock().origin_obj).collect();
+        let gather = Gather { dsl: self, request, origins };
+        let (mut fss, mut parts) = (NvList::new(), Vec::new());
+        let mut from_guids: BTreeMap<&str, Guid> = BTreeMap::new();
+        for member in &members {
+            let parent = member.name.rsplit_once('/').map_or("", |(parent, _)| parent);
             let parent_from = from_guids.get(parent).copied().unwrap_or_default();
-            let dataset = self.find(&name)?;
-            let Some(found) = gather.dataset(&name, &dataset, parent_from).await? else {
-                let missing = format!("snapshot {name}@{} does not exist", request.to);
-                if request.skip_missing {
-                    warnings.push(format!("WARNING: skipping dataset {name} and its children: {missing}"));
-                    skipped.push(name);
-                    continue;
-                }
-                let what = if request.replicate { " recursively" } else { "" };
-                let text = format!("cannot send {}@{}{what}: {missing}", request.dataset, request.to);
-                return Err(PoolError::NotFound(text));
-            };
-            from_guids.insert(name, found.from_guid);
+            let found = gather.dataset(member, parent_from).await?;
+            if let (true, Some(from)) = (found.parts.is_empty(), &request.from) {
+                let name = &member.name;
+                left_out.failed.push(format!(
+                    "WARNING: could not send {name}@{}:\nincremental source ({name}@{from}) is not earlier than it",
+                    request.to
+                ));
+            }
+            from_guids.insert(&member.name, found.from_guid);
             fss.add_list(format!("0x{:x}", found.guid.0), found.list);
             parts.extend(found.parts);
         }
@@ -290,7 +353,7 @@ impl DslPool {
             to_name: format!("{}@{}", request.dataset, request.to),
             list_length: u32::try_from(list.len()).map_err(|_| PoolError::invalid("too many snapshots"))?,
         };
-        Ok(Package { begin, list, parts: clones_last(parts), warnings })
+        Ok(Package { begin, list, parts: clones_last(parts), left_out })
     }
 }
 
@@ -300,7 +363,7 @@ fn clones_last(mut waiting: Vec<Part>) -> Vec<Part> {
     loop {
         let (ready, later): (Vec<Part>, Vec<Part>) = {
             let pending: Vec<String> = waiting.iter().map(|part| part.snapshot.clone()).collect();
-            let mut seen: std::collections::BTreeSet<String> = Default::default();
+            let mut seen: BTreeSet<String> = Default::default();
             waiting.into_iter().partition(|part| {
                 let is_ready = part.since.as_ref().is_none_or(|since| !pending.contains(since) || seen.contains(since));
                 if is_ready {

@@ -242,10 +242,11 @@ fn send(session: &mut Session, asked: Asked) -> Done {
     if dry_run || verbosity > 0 {
         let estimated = session.ask(call.clone())?;
         if verbosity > 0 {
+            estimated.younger.iter().for_each(|passed| eprintln!("{passed}"));
             tell(&announced(&estimated, parsable), dry_run);
         }
         if dry_run {
-            return Ok(0);
+            return Ok(left_out(&estimated));
         }
         if !parsable {
             eprintln!("TIME        SENT   SNAPSHOT {}", estimated.snapshot);
@@ -260,9 +261,13 @@ fn send(session: &mut Session, asked: Asked) -> Done {
             eprintln!("{}", progress(&name, bytes, parsable, &time));
         }
     })?;
-    // It was asked to pass over what is missing, and has.
-    sent.warnings.iter().for_each(|warning| eprintln!("{warning}"));
-    Ok(0)
+    Ok(left_out(&sent))
+}
+
+/// Tells what is not in the stream; the exit code. What was to be passed over is no failure.
+fn left_out(sent: &SentStream) -> u8 {
+    sent.warnings.iter().chain(&sent.failed).for_each(|warning| eprintln!("{warning}"));
+    u8::from(!sent.failed.is_empty())
 }
 
 fn tell(text: &str, dry_run: bool) {

@@ -260,7 +260,9 @@ impl Daemon {
             estimate: parts.iter().map(|(_, _, estimate)| estimate).sum(),
             bytes: 0,
             parts,
-            warnings: found.warnings.clone(),
+            younger: found.left_out.younger.clone(),
+            warnings: found.left_out.lacking.clone(),
+            failed: found.left_out.failed.clone(),
         };
         let Some(handed) = handed else { return Ok(answer) };
         let names = answer.parts.iter().map(|(snapshot, ..)| snapshot).chain([&call.snapshot]);

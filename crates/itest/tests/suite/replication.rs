@@ -264,3 +264,66 @@ fn what_is_somewhat_beyond_its_refquota_is_received() {
     assert_eq!(fs::read(lab.mnt("pond/fs").join("file")).expect("the copy").len(), 15_000_000);
     fs::write(lab.mnt("pond/fs").join("more"), data::random(2, 5_000_000)).expect_err("over the refquota");
 }
+
+#[test]
+fn what_a_package_leaves_out_is_said_and_clones_have_their_origins() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 300);
+    lab.create("", "tank", "d0");
+    lab.create("", "copy", "d1");
+    for (name, seed) in [("tank/a", 1), ("tank/a/b", 2), ("tank/a/bare", 3)] {
+        lab.create_fs("", name);
+        write(&lab, name, "first", seed);
+    }
+    for snapshot in ["tank/a@1", "tank/a/b@1", "tank/a@between", "tank/a/b@between"] {
+        lab.zfs(&format!("snapshot {snapshot}")).ok();
+    }
+    lab.zfs("clone tank/a/b@between tank/a/clone").ok();
+    write(&lab, "tank/a/clone", "own", 4);
+    for snapshot in ["tank/a@2", "tank/a/b@2", "tank/a/clone@2"] {
+        lab.zfs(&format!("snapshot {snapshot}")).ok();
+    }
+    // Made after the snapshot: nobody misses it. What is older and lacks it is missed, unless that is asked for.
+    lab.create_fs("", "tank/a/young");
+    let zfs = format!("{} zfs", binary().display());
+    let sends = |words: &str| lab.run("sh", ["-c", &format!("{zfs} send {words} > /dev/null")]);
+    sends("-R tank/a@2").refused().says("cannot send tank/a@2 recursively: snapshot tank/a/bare@2 does not exist");
+    let skipped = "WARNING: skipping dataset tank/a/bare and its children: snapshot 2 does not exist\n";
+    assert_eq!(sends("-R -s tank/a@2").ok().stderr, skipped);
+    let said = sends("-R -s -n -v tank/a@2").ok().stderr;
+    assert_eq!(said, format!("skipping dataset tank/a/young: snapshot 2 does not exist\n{skipped}"));
+    lab.zfs("destroy tank/a/bare").ok();
+
+    // From one snapshot to another without those between: but for the one that the clone begins with.
+    pass(&lab, "-R tank/a@1", "copy/a").ok();
+    assert_eq!(names(&lab, "copy/a"), ["", "/b", "/b@1", "@1"]);
+    pass(&lab, "-R -i @1 tank/a@2", "copy/a").ok();
+    assert_eq!(
+        names(&lab, "copy/a"),
+        ["", "/b", "/b@1", "/b@2", "/b@between", "/clone", "/clone@2", "@1", "@2"],
+        "the origin of the clone is there, and nothing else that is between"
+    );
+    assert_eq!(lab.zfs("get -H -o value origin copy/a/clone").ok().stdout, "copy/a/b@between\n");
+    let tree = |name: &str| Tree::of(&lab.mnt(name).join(".zfs/snapshot/2"));
+    for name in ["a", "a/b", "a/clone"] {
+        tree(&format!("tank/{name}")).assert_same(&tree(&format!("copy/{name}")), name);
+    }
+
+    // Backwards nothing can be sent; the rest is, and the command fails.
+    lab.zfs("snapshot tank/a/b@3").ok();
+    lab.zfs("snapshot tank/a@3").ok();
+    lab.zfs("rename tank/a/b@3 late").ok();
+    lab.zfs("rename tank/a/b@2 3").ok();
+    lab.zfs("rename tank/a/b@late 2").ok();
+    let warning = |name: &str| {
+        format!("WARNING: could not send {name}@3:\nincremental source ({name}@2) is not earlier than it\n")
+    };
+    let failed = sends("-R -s -X tank/a/clone,tank/a/young -i @2 tank/a@3").refused();
+    assert_eq!(failed.stderr, warning("tank/a/b"));
+    assert_eq!(sends("-R -n -s -X tank/a/clone,tank/a/young -I @2 tank/a@3").refused().stderr, warning("tank/a/b"));
+    assert_eq!(sends("-I @2 tank/a/b@3").refused().stderr, warning("tank/a/b"));
+    for pool in ["tank", "copy"] {
+        lab.export(pool);
+        zdb::assert_clean(&lab.dev(), pool);
+    }
+}
