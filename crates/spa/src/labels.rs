@@ -245,6 +245,46 @@ pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg
     join_all(writes).await.into_iter().flatten().count()
 }
 
+/// What the labels of a device that is in a pool are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Where on the device one is another pool's or another device's.
+    pub others: Vec<u64>,
+    /// Where one should be and is not, or cannot be read.
+    pub damaged: Vec<u64>,
+}
+
+impl Survey {
+    /// Whether each is as it should be.
+    pub fn is_whole(&self) -> bool {
+        self.wrong().next().is_none()
+    }
+
+    /// Where one is not as it should be.
+    pub fn wrong(&self) -> impl Iterator<Item = u64> {
+        self.others.iter().chain(&self.damaged).copied()
+    }
+}
+
+/// Looks at the configurations in the labels of the device `guid` of `pool`.
+pub async fn survey(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Survey {
+    let size = usable_size(device.size());
+    let mut survey = Survey::default();
+    for index in 0..VDEV_LABELS {
+        let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;
+        let config = match device.read(offset, VDEV_PHYS_SIZE as usize).await {
+            Ok(phys) => read_phys(&phys, offset, sha256).ok().and_then(|list| PoolConfig::parse(&list).ok()),
+            Err(_) => None,
+        };
+        match config {
+            None => survey.damaged.push(offset),
+            Some(config) if config.guid == pool && config.device_guid == Some(guid) => {}
+            Some(_) => survey.others.push(offset),
+        }
+    }
+    survey
+}
+
 /// Zeroes the pads, boot environment and uberblock rings of every label: a new member starts without history.
 ///
 /// # Errors

@@ -79,6 +79,7 @@ mod import_check;
 mod importable;
 #[cfg(test)]
 mod judged;
+mod label_check;
 mod label_search;
 pub mod labels;
 #[cfg(test)]
@@ -160,7 +161,7 @@ mod writable;
 pub use environment::{Environment, HostId, HostIdentity, TrimLimits};
 pub use events::Events;
 pub use leave::Unwritten;
-pub use memory::MemoryBudget;
+pub use memory::{MemoryBudget, MemoryLimits};
 pub use platter_device::{DeviceSource, Idleness, SystemDevices};
 pub use platter_vdev::set_transfers_before_background;
 pub use pool::Pool;

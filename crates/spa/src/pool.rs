@@ -19,8 +19,9 @@ use crate::plan;
 use crate::rebuild;
 use crate::scan;
 use crate::{
-    autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_search, member_check,
-    multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover, vdev_properties, verdicts,
+    autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_check, label_search,
+    member_check, multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover,
+    vdev_properties, verdicts,
 };
 use crate::{error_log, error_scrub};
 use platter_api::faults::DeviceSigns;
@@ -386,7 +387,18 @@ impl Pool {
     /// # Errors
     /// One is running already; the pool is read-only.
     pub async fn scrub_start(&self) -> Result<()> {
-        scan::start(&self.core, false).await
+        scan::start(&self.core, false).await?;
+        self.look_at_labels();
+        Ok(())
+    }
+
+    fn look_at_labels(&self) {
+        let core = self.core.clone();
+        watched::spawn(&self.core.dsl, "the look at the labels", async move {
+            if let Err(error) = label_check::mend(&core).await {
+                tracing::debug!(pool = core.name(), %error, "the labels are not looked at");
+            }
+        });
     }
 
     /// `zpool scrub -C`: starts with what is newer than what the last whole scrub saw, or resumes.
@@ -394,7 +406,9 @@ impl Pool {
     /// # Errors
     /// As [`scrub_start`](Self::scrub_start).
     pub async fn scrub_continue(&self) -> Result<()> {
-        scan::start(&self.core, true).await
+        scan::start(&self.core, true).await?;
+        self.look_at_labels();
+        Ok(())
     }
 
     /// `zpool scrub -e`: looks at what is known to be damaged, or resumes.

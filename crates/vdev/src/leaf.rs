@@ -171,6 +171,12 @@ impl Leaf {
         self.tell(&LeafTrouble::Checksum { offset: extent.offset, size: extent.psize });
     }
 
+    /// Counts a label that a scrub found damaged: so many bytes, so far from the device's beginning.
+    pub fn note_wrong_label(&self, offset: u64, size: u64) {
+        self.stats.note_checksum_error(true);
+        self.tell(&LeafTrouble::Checksum { offset, size });
+    }
+
     async fn try_open(
         &self,
         spec: &VdevSpec,
