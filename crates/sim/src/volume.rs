@@ -41,6 +41,21 @@ pub async fn resize(pool: &Arc<Pool>, name: &str, size: usize) -> Result<(), Str
     pool.dsl().set_dataset_properties(name, &setting).await.map_err(text)
 }
 
+/// Everything in a volume's snapshot.
+///
+/// # Errors
+/// What could not be read.
+pub async fn read_snapshot(pool: &Arc<Pool>, full_name: &str) -> Result<Vec<u8>, String> {
+    let objset = pool.dsl().open_snapshot(full_name).await.map_err(text)?;
+    let options = OpenOptions { read_only: true, log: None, space: Arc::new(UnlimitedSpace) };
+    read_all(&*platter_zvol::Volume::open(objset, options).await.map_err(text)?).await
+}
+
+async fn read_all(volume: &platter_zvol::Volume) -> Result<Vec<u8>, String> {
+    let pieces = volume.read(0, volume.size(), Keeper::Nobody).await.map_err(text)?;
+    Ok(pieces.iter().flat_map(|piece| piece.to_vec()).collect())
+}
+
 impl Volume {
     /// Opens the volume `name`.
     ///
@@ -71,8 +86,7 @@ impl Volume {
     /// # Errors
     /// What could not be read.
     pub async fn read(&self) -> Result<Vec<u8>, String> {
-        let pieces = self.volume.read(0, self.volume.size(), Keeper::Nobody).await.map_err(text)?;
-        Ok(pieces.iter().flat_map(|piece| piece.to_vec()).collect())
+        read_all(&self.volume).await
     }
 
     /// Writes.

@@ -1,5 +1,6 @@
 //! What the volume of one life holds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
@@ -13,6 +14,7 @@ use crate::volume::Volume;
 const EVERY: u32 = 3;
 /// What its contents are called in the model of files.
 pub(super) const CONTENTS: &str = "volume";
+
 /// What is there of volumes in one life.
 #[derive(Default)]
 pub(super) struct Volumes {
@@ -26,6 +28,10 @@ pub(super) struct Volumes {
 pub(super) struct Held {
     pub(super) files: Files,
     pub(super) id: FileId,
+    /// What it may hold as well after a crash, as a whole.
+    pub(super) perhaps: Option<Files>,
+    /// What its snapshots hold, by full name, the oldest first.
+    pub(super) snapshots: BTreeMap<String, Files>,
     pub(super) open: Option<Volume>,
 }
 
@@ -37,7 +43,7 @@ impl Held {
         files.change_names(|names| drop(names.insert(CONTENTS.to_owned(), Node::File(id))));
         files.change_file(id, |contents| Arc::make_mut(&mut contents.bytes).resize(size, 0));
         files.synced();
-        Self { files, id, open: None }
+        Self { files, id, perhaps: None, snapshots: BTreeMap::new(), open: None }
     }
 
     /// Its bytes.

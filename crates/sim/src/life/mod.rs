@@ -19,6 +19,7 @@
 //! | `cache_disks`, `caches` | cache devices, which may do what they like |
 //! | `kept`, `kept_volume` | what snapshots and clones hold, and the volume |
 //! | `volumes` | a volume that is written and cleared |
+//! | `volume_snapshots` | snapshots of the volume, to which it goes back |
 //! | `snapshots` | snapshots, clones and bookmarks, which hold to the end what they held |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `log_disks`, `logs` | a separate log that comes and goes |
@@ -57,6 +58,7 @@ mod splits;
 mod story;
 mod suite;
 mod trims;
+mod volume_snapshots;
 mod volumes;
 
 pub use chapters::{live, live_noting};

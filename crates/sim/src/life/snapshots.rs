@@ -23,7 +23,7 @@ const SNAPSHOTS_MAX: usize = 6;
 const FILESYSTEMS_MAX: usize = 4;
 
 /// What a nearly full pool may refuse.
-fn unless_full(done: Result<(), String>, crowded: bool) -> Result<bool, String> {
+pub(super) fn unless_full(done: Result<(), String>, crowded: bool) -> Result<bool, String> {
     match done {
         Err(error) if crowded && error.contains("out of space") => Ok(false),
         done => done.map(|()| true),
@@ -170,7 +170,8 @@ impl Story {
     /// What the power failed in is done or not; snapshots are all that there should be.
     pub(super) async fn take_stock_of_snapshots(&mut self, pool: &Arc<Pool>) -> Result<(), String> {
         let reports = pool.dsl().snapshots(None).await.map_err(|error| format!("snapshots: {error}"))?;
-        let found: BTreeSet<String> = reports.into_iter().map(|report| report.name).collect();
+        let mut found: BTreeSet<String> = reports.into_iter().map(|report| report.name).collect();
+        self.take_stock_of_volume_snapshots(&mut found)?;
         match self.pending.take() {
             Some(Pending::Taken(full, held)) if found.contains(&full) => {
                 let name = full.split('@').next().unwrap_or_default();

@@ -88,6 +88,11 @@ pub(super) enum Pending {
     /// The volume, of so many bytes.
     VolumeMade(usize),
     VolumeDestroyed,
+    /// A snapshot of the volume, which holds this.
+    VolumeTaken(String, Files),
+    VolumeSnapshotDestroyed(String),
+    /// The volume goes back to what it held.
+    VolumeRolledBack(Files),
 }
 
 /// A pool and everything known about it.
@@ -482,6 +487,7 @@ impl Story {
             checked.map_err(|error| format!("WRONG: {name}: {error}"))?;
         }
         self.verify_volume(crashed).await?;
+        self.verify_volume_snapshots().await?;
         self.verify_snapshots().await
     }
 }

@@ -1,4 +1,5 @@
-//! A volume while disks misbehave and the power fails: written in pieces, cleared, made stable, destroyed, made anew.
+//! A volume while disks misbehave and the power fails: written in pieces, cleared, made stable, destroyed, made anew;
+//! its snapshots are in [`super::volume_snapshots`].
 //!
 //! Invariants: as of files; the volume is open while the pool is imported and its file systems are mounted.
 
@@ -24,7 +25,7 @@ impl Story {
     /// Makes, fills, clears or destroys the volume.
     pub(super) async fn volumes(&mut self, pool: &Arc<Pool>) -> Result<(), String> {
         let Some(random) = self.volumes.random.as_mut() else { return Ok(()) };
-        let choice = random.next_u32() % 12;
+        let (choice, which) = (random.next_u32() % 16, random.next_u32() as usize);
         match (&self.volumes.held, choice) {
             (None, _) => self.make_volume(pool).await,
             (Some(_), 0) => self.destroy_volume(pool).await,
@@ -33,6 +34,9 @@ impl Story {
                 self.close_volume(pool).await?;
                 self.open_volume().await
             }
+            (Some(_), 2 | 3) => self.take_volume_snapshot(pool).await,
+            (Some(_), 4) => self.destroy_volume_snapshot(pool, which).await,
+            (Some(_), 5) => self.roll_volume_back(pool).await,
             (Some(_), _) => self.work_on_volume().await,
         }
     }
@@ -56,6 +60,7 @@ impl Story {
     }
 
     async fn destroy_volume(&mut self, pool: &Arc<Pool>) -> Result<(), String> {
+        self.destroy_volume_snapshots(pool).await?;
         self.close_volume(pool).await?;
         self.pending = Some(Pending::VolumeDestroyed);
         pool.dsl().destroy_dataset(&name()).await.map_err(|error| format!("destroy a volume: {error}"))?;
@@ -143,11 +148,20 @@ impl Story {
         let Some(held) = &mut self.volumes.held else { return Ok(()) };
         let bytes = held.open.as_ref().ok_or("the volume is not open")?.read().await?;
         self.outcome.done.verified += bytes.len() as u64;
-        let contents = Contents { bytes: Arc::new(bytes), xattrs: BTreeMap::new() };
-        let tree = Tree::from([(CONTENTS.to_owned(), Found::File(contents, 1))]);
+        let tree = tree(bytes);
+        if let Some(perhaps) = held.perhaps.take().filter(|perhaps| perhaps.check(&tree).is_ok()) {
+            held.files = perhaps;
+            return Ok(());
+        }
         let checked = if crashed { held.files.check_after_crash(&tree) } else { held.files.check(&tree) };
         checked.map_err(|error| format!("WRONG: the volume: {error}"))
     }
+}
+
+/// What a volume holds, as the model of files has it.
+pub(super) fn tree(bytes: Vec<u8>) -> Tree {
+    let contents = Contents { bytes: Arc::new(bytes), xattrs: BTreeMap::new() };
+    Tree::from([(CONTENTS.to_owned(), Found::File(contents, 1))])
 }
 
 /// What a nearly full pool may refuse, which is taken back then; whether it was done.
