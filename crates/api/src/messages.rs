@@ -126,6 +126,12 @@ pub struct DaemonStatus {
     pub unavailable: BTreeMap<String, String>,
     /// Number of mounted file systems.
     pub mounts: u64,
+    /// Bytes that the block caches of all pools hold.
+    #[serde(default)]
+    pub cached: u64,
+    /// Bytes that they may hold at the moment.
+    #[serde(default)]
+    pub cache_most: u64,
     /// Pools that wait for a device that does not answer, with its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub silent: BTreeMap<String, String>,

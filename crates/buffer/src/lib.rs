@@ -20,7 +20,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use page::PAGE_SIZE;
 use page::Page;
-pub use pool::{idle_max, set_idle_max, trim};
+pub use pool::{Release, idle_max, releasing, set_idle_max, trim};
 
 /// The memory of a buffer; it goes to the next one.
 struct Pages(Vec<Page>);

@@ -5,11 +5,15 @@
 //!
 //! Invariants:
 //! - never more bytes wait than [`set_idle_max`] allows;
-//! - what [`trim`] finds to have waited unused since its last call goes back to the system.
+//! - what [`trim`] finds to have waited unused since its last call goes back to the allocator;
+//! - within [`releasing`] nothing waits: what is dropped goes back to the system at once. The allocator keeps what
+//!   belongs to a thread until that thread needs memory again, which may never be.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use zerocopy::IntoBytes;
 
 use crate::page::{PAGE_SIZE, Page};
 
@@ -37,6 +41,39 @@ struct Pool {
 
 static POOL: Pool = Pool::new();
 
+/// Gives the memory of whole pages, of which nothing is needed any more, back to the system. It stays where it is, and
+/// has any bytes afterwards.
+pub type Release = fn(&mut [u8]);
+
+/// How it is done.
+static RELEASE: OnceLock<Release> = OnceLock::new();
+/// How many ask for it at the moment.
+static RELEASING: AtomicUsize = AtomicUsize::new(0);
+
+struct Releasing;
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        RELEASING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What buffers are dropped during `work`, by whomever, goes back to the system with `release`, and so does what waits.
+/// The first `release` is the one that counts.
+pub fn releasing<T>(release: Release, work: impl FnOnce() -> T) -> T {
+    RELEASE.get_or_init(|| release);
+    RELEASING.fetch_add(1, Ordering::Relaxed);
+    let _until_then = Releasing;
+    POOL.empty();
+    work()
+}
+
+fn release(mut pages: Vec<Page>) {
+    if let Some(release) = RELEASE.get() {
+        release(pages.as_mut_bytes());
+    }
+}
+
 impl Pool {
     const fn new() -> Self {
         let shelves = [const { Mutex::new(Shelf { idle: Vec::new(), unused: 0 }) }; PAGES_MAX];
@@ -61,6 +98,9 @@ impl Pool {
     }
 
     fn give_back(&self, pages: Vec<Page>) {
+        if RELEASING.load(Ordering::Relaxed) > 0 {
+            return release(pages);
+        }
         let Some((shelf, waiting)) = self.shelf(pages.len()) else { return };
         let bytes = pages.len() * PAGE_SIZE;
         if self.idle.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most.load(Ordering::Relaxed) {
@@ -69,6 +109,20 @@ impl Pool {
             let mut shelf = shelf.lock();
             shelf.idle.push(pages);
             waiting.store(shelf.idle.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Releases all that waits.
+    fn empty(&self) {
+        for (index, (shelf, waiting)) in self.shelves.iter().zip(&self.counts).enumerate() {
+            let idle = {
+                let mut shelf = shelf.lock();
+                shelf.unused = 0;
+                waiting.store(0, Ordering::Relaxed);
+                std::mem::take(&mut shelf.idle)
+            };
+            self.idle.fetch_sub(idle.len() * (index + 1) * PAGE_SIZE, Ordering::Relaxed);
+            idle.into_iter().for_each(release);
         }
     }
 
@@ -143,6 +197,23 @@ mod tests {
         assert_eq!(idle(&pool), 37);
         pool.trim();
         assert_eq!(idle(&pool), 0);
+    }
+
+    #[test]
+    fn what_is_dropped_while_memory_is_released_is_gone() {
+        let pool = Pool::new();
+        pool.give_back(pages(3));
+        releasing(
+            |bytes| bytes.fill(7),
+            || {
+                pool.give_back(pages(2));
+                pool.empty();
+            },
+        );
+        assert!(pool.take(2).is_none() && pool.take(3).is_none());
+        assert_eq!(pool.idle.load(Ordering::Relaxed), 0);
+        pool.give_back(pages(2));
+        assert!(pool.take(2).is_some(), "and after that it waits again");
     }
 
     #[test]

@@ -226,6 +226,7 @@ async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
     outln!("  home:   {}", status.home.display());
     outln!("  pools:  {}", if status.pools.is_empty() { "none".to_owned() } else { status.pools.join(", ") });
     outln!("  mounts: {}", status.mounts);
+    outln!("  cache:  {} of {}", nice::bytes(status.cached), nice::bytes(status.cache_most));
     for (name, reason) in &status.unavailable {
         outln!("  pool '{name}' could not be opened: {}", reason.lines().next().unwrap_or_default());
     }

@@ -48,6 +48,10 @@ pub trait Engine: Send + Sync + 'static {
     fn events(&self) -> Arc<Events> {
         Arc::default()
     }
+    /// Bytes that the block caches of all pools hold, and may hold at the moment.
+    fn cache(&self) -> (u64, u64) {
+        (0, 0)
+    }
     /// From now on does nothing by itself with the devices of these guids.
     fn hold(&self, _devices: BTreeSet<u64>) {}
 }

@@ -8,7 +8,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::machine::MemoryLimit;
+use crate::memory_limit::MemoryLimit;
 
 /// What the allocator reads: milliseconds.
 const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";

@@ -22,7 +22,8 @@ use platter_zpl::{AtimeMode, CreateOptions, Timestamp, XattrMode, Zpl, user_quot
 
 use crate::dataset_space::DatasetSpace;
 use crate::engine::PoolHandle;
-use crate::machine::{MemoryLimit, SystemClock, random_u64};
+use crate::machine::{SystemClock, random_u64};
+use crate::memory_limit::MemoryLimit;
 use crate::mount_plan::{OwnFolder, of_a_mount};
 use crate::mounter::{HowToMount, Mounted, MountedVolumes, Mounter, UnmountError};
 use crate::pool_volumes::PoolVolumes;

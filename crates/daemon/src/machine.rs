@@ -7,6 +7,7 @@ use platter_dsl::FilesystemMaker;
 use platter_hooks::WallClock;
 use platter_spa::{Environment, HostId, HostIdentity, SystemDevices, TrimLimits};
 
+use crate::memory_limit::MemoryLimit;
 use crate::pool_locks::MachineLocks;
 
 /// The system's time of day.
@@ -23,95 +24,6 @@ impl WallClock for SystemClock {
 /// Seconds since the epoch.
 pub fn now_seconds() -> u64 {
     SystemClock.now().0
-}
-
-/// Bytes of memory this process may use: the machine's, or its control group's when that is less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MemoryLimit {
-    /// Bytes.
-    pub bytes: u64,
-}
-
-impl MemoryLimit {
-    /// Asks the system. 1 GiB when nothing can be learned.
-    pub fn of_this_process() -> Self {
-        let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo_total(&text));
-        let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_limit(&text));
-        let bytes = match (machine, group) {
-            (Some(machine), Some(group)) => machine.min(group),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => 1 << 30,
-        };
-        Self { bytes }
-    }
-
-    /// What the daemon cannot do without.
-    pub const LEAST: Self = Self { bytes: 128 << 20 };
-
-    /// Block cache of all pools together: a quarter.
-    pub fn cache_bytes(self) -> u64 {
-        self.bytes / 4
-    }
-
-    /// Free ranges of all pools' metaslabs: a sixteenth.
-    pub fn metaslab_bytes(self) -> u64 {
-        self.bytes / 16
-    }
-
-    /// Dirty data of all pools together before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`). On
-    /// its way to disk it may take several times as much.
-    pub fn dirty_bytes_max(self) -> u64 {
-        (self.bytes / 10).clamp(8 << 20, 1 << 30)
-    }
-
-    /// Data of requests that wait: a thirty-second, at most 128 MiB.
-    pub fn waiting_bytes_max(self) -> u64 {
-        (self.bytes / 32).min(128 << 20)
-    }
-
-    /// What places for requests over io_uring may come to hold, if all of them are in use at once: an eighth.
-    pub fn ring_bytes_max(self) -> u64 {
-        self.bytes / 8
-    }
-}
-
-fn parse_meminfo_total(text: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// The smallest limit on the way from this process's control group up to the root (cgroup v2, and v1's memory
-/// controller).
-fn cgroup_limit(proc_self_cgroup: &str) -> Option<u64> {
-    let mut least: Option<u64> = None;
-    for line in proc_self_cgroup.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let (root, file) = if controllers.is_empty() {
-            ("/sys/fs/cgroup", "memory.max")
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        } else {
-            continue;
-        };
-        let mut folder = std::path::Path::new(path.trim_start_matches('/')).to_path_buf();
-        loop {
-            let file = std::path::Path::new(root).join(&folder).join(file);
-            if let Some(limit) = std::fs::read_to_string(file).ok().and_then(|text| parse_limit(&text)) {
-                least = Some(least.map_or(limit, |least| least.min(limit)));
-            }
-            if !folder.pop() {
-                break;
-            }
-        }
-    }
-    least
-}
-
-fn parse_limit(text: &str) -> Option<u64> {
-    // "max" and cgroup v1's huge number both mean "none".
-    text.trim().parse().ok().filter(|limit| *limit < 1 << 60)
 }
 
 /// This host's name.
@@ -284,25 +196,5 @@ mod tests {
         assert_eq!(parse_hostid("0x00bab10c\n"), Some(0xbab10c));
         assert_eq!((parse_hostid("0"), parse_hostid("host")), (None, None));
         assert_eq!((multihost_interval(None), multihost_interval(Some("5"))), (1000, 100));
-    }
-
-    #[test]
-    fn meminfo_is_in_kibibytes() {
-        assert_eq!(parse_meminfo_total("MemTotal:        8039988 kB\nMemFree: 1 kB\n"), Some(8_039_988 * 1024));
-        assert_eq!(parse_meminfo_total("MemFree: 1 kB\n"), None);
-    }
-
-    #[test]
-    fn no_limit_is_not_a_limit() {
-        assert_eq!(parse_limit("max\n"), None);
-        assert_eq!(parse_limit("9223372036854771712\n"), None);
-        assert_eq!(parse_limit("1073741824\n"), Some(1 << 30));
-    }
-
-    #[test]
-    fn dirty_data_stays_within_its_bounds() {
-        assert_eq!(MemoryLimit { bytes: 64 << 30 }.dirty_bytes_max(), 1 << 30);
-        assert_eq!(MemoryLimit { bytes: 4 << 30 }.dirty_bytes_max(), (4 << 30) / 10);
-        assert_eq!(MemoryLimit { bytes: 64 << 20 }.dirty_bytes_max(), 8 << 20);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::machine::MemoryLimit;
+use crate::memory_limit::MemoryLimit;
 
 /// How likely the system picks the daemon when memory runs out (proc(5), `oom_score_adj`): rather anything else, as
 /// with it all that is mounted goes; but not never, should it be the daemon that takes all.

@@ -47,6 +47,11 @@ impl Engine for RealEngine {
         Ok(Arc::new(RealPool(pool)))
     }
 
+    fn cache(&self) -> (u64, u64) {
+        let memory = &self.environment.memory;
+        (memory.cached(), memory.spared(self.environment.memory_limits()))
+    }
+
     async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport> {
         Pool::dry_run(self.environment.clone(), request).await
     }

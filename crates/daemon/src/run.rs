@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::guests::Peer;
 use crate::home::Home;
-use crate::machine::MemoryLimit;
+use crate::memory_limit::MemoryLimit;
 use crate::mounter::Mounter;
 use crate::public::{self, Public};
 use crate::real_engine::RealEngine;
 use crate::server::{Context, router};
 use crate::state::Daemon;
-use crate::{dead_mounts, freed_memory, log, machine, process};
+use crate::{dead_mounts, freed_memory, log, machine, process, spared_memory};
 use platter_api::messages::ErrorBody;
 
 /// How long requests may take to finish after the daemon was told to stop.
@@ -72,6 +72,8 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
         .map_err(|error| ErrorBody::new(format!("cannot start threads: {error}")))?;
     let environment = machine::environment(parts.maker)
         .map_err(|error| ErrorBody::new(format!("cannot read randomness from the system: {error}")))?;
+    spared_memory::watch(Arc::downgrade(&environment.memory), environment.memory_limits(), memory)
+        .map_err(|error| ErrorBody::new(format!("cannot start threads: {error}")))?;
     let engine: Arc<dyn Engine> = Arc::new(RealEngine::new(environment));
     let result = runtime.block_on(serve(home, engine, parts.mounter));
     log::finish();

@@ -204,7 +204,10 @@ impl Daemon {
 
     /// What runs here.
     pub fn status(&self) -> DaemonStatus {
+        let (cached, cache_most) = self.engine.cache();
         DaemonStatus {
+            cached,
+            cache_most,
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             home: self.home.path().to_path_buf(),
@@ -346,9 +349,11 @@ impl Daemon {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
             return Ok(CreatedPool { layout: Some(layout), warnings, outcome: Outcome::default() });
         }
-        let _lock = self.locks.of(&name).await;
+        let taken = || ErrorBody::new(format!("cannot create '{name}': pool already exists"));
+        // Whose devices are waited for is there.
+        let _lock = self.turn(&name, &what).await.map_err(|_| taken())?;
         if self.pool_names().pools.contains(&name) {
-            return Err(ErrorBody::new(format!("cannot create '{name}': pool already exists")));
+            return Err(taken());
         }
         self.check_first_place(&what, &call.request).await?;
         let remembered =
@@ -397,11 +402,12 @@ impl Daemon {
         let asked = call.request.pool.clone();
         let what = format!("cannot import '{asked}'");
         let wanted = call.request.new_name.clone().unwrap_or_else(|| asked.clone());
-        let _lock = self.locks.of(&wanted).await;
         let taken_name = || {
             ErrorBody::new(format!("{what}: a pool with that name already exists"))
                 .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
         };
+        // Whose devices are waited for is there.
+        let _lock = self.turn(&wanted, &what).await.map_err(|_| taken_name())?;
         let taken = {
             let pools = self.pools.read();
             pools.contains_key(&wanted) || pools.values().any(|entry| entry.pool.guid().to_string() == asked)

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - the shares of all pools together are not more than the budget, but for what a pool cannot do without;
-//! - shares change when a pool comes or goes, and when one that is full could use what another has.
+//! - shares change when a pool comes or goes, when one that is full could use what another has, and when the machine
+//!   can spare less or more ([`MemoryBudget::spare`]).
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct MemoryBudget {
 struct Members {
     all: Vec<Member>,
     looked: Option<Instant>,
+    /// What the machine can spare for the caches, bytes, where that may be less than they may take.
+    spared: Option<u64>,
 }
 
 /// A pool.
@@ -81,37 +84,69 @@ impl MemoryBudget {
             members.share(limits, has_gone);
         }
     }
+
+    /// From now on the caches of all pools together hold no more than `bytes`, or than their limit where that is less;
+    /// what is too much goes at once.
+    pub fn spare(&self, limits: MemoryLimits, bytes: u64) {
+        let mut members = self.members.lock();
+        members.spared = Some(bytes);
+        members.divide(limits);
+    }
+
+    /// What the caches of all pools together may hold, bytes.
+    pub fn spared(&self, limits: MemoryLimits) -> u64 {
+        self.members.lock().cache_bytes(limits)
+    }
+
+    /// What the caches of all pools hold together, bytes.
+    pub fn cached(&self) -> u64 {
+        self.members.lock().pools().map(|(pool, _)| cache(&pool).bytes()).sum()
+    }
 }
 
 impl Members {
     fn share(&mut self, limits: MemoryLimits, changed: bool) {
         self.looked = Some(Instant::now());
         self.all.retain(|member| member.pool.strong_count() > 0);
-        let mut pools: Vec<(Arc<DslPool>, u64)> = Vec::with_capacity(self.all.len());
+        let mut pools: Vec<Arc<DslPool>> = Vec::with_capacity(self.all.len());
         for member in &mut self.all {
             let Some(pool) = member.pool.upgrade() else { continue };
             let taken_in = cache(&pool).taken_in();
             member.lately = member.lately / 2 + taken_in.saturating_sub(member.seen);
             member.seen = taken_in;
-            pools.push((pool, member.lately));
+            pools.push(pool);
         }
-        let lately: Vec<u64> = pools.iter().map(|(_, lately)| *lately).collect();
-        let writing: Vec<bool> = pools.iter().map(|(pool, _)| gate(pool).dirty() > 0).collect();
-        for ((pool, _), bytes) in pools.iter().zip(dirty_shares(limits.dirty_bytes, &writing)) {
+        let writing: Vec<bool> = pools.iter().map(|pool| gate(pool).dirty() > 0).collect();
+        for (pool, bytes) in pools.iter().zip(dirty_shares(limits.dirty_bytes, &writing)) {
             gate(pool).set_dirty_max(bytes);
             // A large block that is compressed and written takes three times its size, and what is dirty has its own.
             pool.store.state().large.set_most(Memory { bytes });
         }
-        for (pool, _) in pools.iter().filter(|_| changed) {
+        for pool in pools.iter().filter(|_| changed) {
             pool.store.state().allocator.lock().set_budget(limits.metaslab_bytes / pools.len() as u64);
         }
         let is_full = |pool: &Arc<DslPool>| cache(pool).bytes() >= cache(pool).capacity() / 8 * 7;
-        if !changed && !pools.iter().any(|(pool, _)| is_full(pool)) {
+        if !changed && !pools.iter().any(is_full) {
             return;
         }
-        let shares = cache_shares(limits.cache_bytes, &lately);
+        self.divide(limits);
+    }
+
+    fn cache_bytes(&self, limits: MemoryLimits) -> u64 {
+        limits.cache_bytes.min(self.spared.unwrap_or(u64::MAX))
+    }
+
+    /// The pools that are open, and what each took in lately.
+    fn pools(&self) -> impl Iterator<Item = (Arc<DslPool>, u64)> {
+        self.all.iter().filter_map(|member| Some((member.pool.upgrade()?, member.lately)))
+    }
+
+    /// Gives each pool its share of the cache.
+    fn divide(&self, limits: MemoryLimits) {
+        let (pools, lately): (Vec<_>, Vec<_>) = self.pools().unzip();
+        let shares = cache_shares(self.cache_bytes(limits), &lately);
         // What is to have less gives it up before others may take it.
-        let mut order: Vec<(&Arc<DslPool>, u64)> = pools.iter().map(|(pool, _)| pool).zip(shares).collect();
+        let mut order: Vec<(&Arc<DslPool>, u64)> = pools.iter().zip(shares).collect();
         order.sort_by_key(|(pool, share)| *share >= cache(pool).capacity());
         for (pool, share) in order {
             cache(pool).set_capacity(share);

@@ -89,7 +89,7 @@ impl Daemon {
 
     /// Waits until nobody else changes this pool; refuses when it is suspended meanwhile, as whoever changes it may
     /// wait for its devices.
-    async fn turn(&self, name: &str, what: &str) -> Answer<PoolLock> {
+    pub(super) async fn turn(&self, name: &str, what: &str) -> Answer<PoolLock> {
         let mut lock = std::pin::pin!(self.locks.of(name));
         loop {
             // One that goes on at once may stop again.

@@ -55,6 +55,7 @@ mod scripts;
 mod send_receive;
 mod snapshots;
 mod space;
+mod spared_memory;
 mod spares;
 mod split;
 mod stream_files;
