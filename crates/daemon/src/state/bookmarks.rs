@@ -11,8 +11,8 @@ impl Daemon {
     /// `zfs bookmark`.
     pub async fn create_bookmark(&self, call: &CreateBookmark) -> Answer<Outcome> {
         let (pool, dsl) = self.streaming(&call.bookmark)?;
-        let _lock = self.locks.of(pool_of(&call.bookmark)).await;
         let what = format!("cannot create bookmark '{}'", call.bookmark);
+        let _lock = self.turn(pool_of(&call.bookmark), &what).await?;
         dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
         self.log(&pool, &call.command);
         Ok(Outcome::default())
@@ -36,10 +36,11 @@ impl Daemon {
     pub async fn destroy_bookmark(&self, call: &DestroyBookmark) -> Answer<Outcome> {
         let name = &call.bookmark;
         let (pool, dsl) = self.streaming(name)?;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let what = format!("cannot destroy '{name}'");
+        let _lock = self.turn(pool_of(name), &what).await?;
         dsl.destroy_bookmark(name).await.map_err(|error| match error {
             PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
-            error => failed(&format!("cannot destroy '{name}'"), error),
+            error => failed(&what, error),
         })?;
         self.log(&pool, &call.command);
         Ok(Outcome::default())

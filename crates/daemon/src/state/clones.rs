@@ -32,8 +32,8 @@ impl Daemon {
     /// `zfs clone`.
     pub async fn clone_snapshot(&self, call: &CloneSnapshot, asker: &Asker) -> Answer<Outcome> {
         let (snapshot, name) = (&call.snapshot, &call.name);
-        let _lock = self.locks.of(pool_of(snapshot)).await;
         let what = format!("cannot create '{name}'");
+        let _lock = self.turn(pool_of(snapshot), &what).await?;
         let pool = self.pool(pool_of(snapshot)).map_err(|_| no_such_dataset(snapshot))?;
         let cannot_open = |error| failed(&format!("cannot open '{snapshot}'"), error);
         let origin = pool.snapshot(snapshot).await.map_err(cannot_open)?;
@@ -103,8 +103,8 @@ impl Daemon {
     /// `zfs promote`.
     pub async fn promote_dataset(&self, call: &PromoteDataset) -> Answer<Outcome> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot promote '{name}'");
+        let _lock = self.turn(pool_of(name), &what).await?;
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
         let report = reports.iter().find(|report| report.name == *name).ok_or_else(|| no_such_dataset(name))?;

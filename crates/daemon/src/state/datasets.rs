@@ -216,8 +216,8 @@ impl Daemon {
     /// `zfs create`.
     pub async fn create_dataset(&self, call: &CreateDataset, asker: &Asker) -> Answer<CreatedDataset> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot create '{name}'");
+        let _lock = self.turn(pool_of(name), &what).await?;
         let pool_name = pool_of(name);
         // A pool's root is there already, which is all that `-p` wants.
         if pool_name == name {
@@ -317,8 +317,8 @@ impl Daemon {
     pub async fn destroy_dataset(&self, call: &DestroyDataset) -> Answer<DestroyedDatasets> {
         let name = &call.name;
         self.wait_closed(name).await;
-        let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot destroy '{name}'");
+        let _lock = self.turn(pool_of(name), &what).await?;
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
         let report = reports.iter().find(|report| report.name == *name).ok_or_else(|| no_such_dataset(name))?;
@@ -414,8 +414,8 @@ impl Daemon {
     /// `zfs rename` of a file system; its mounts move with it, or stay where they are with `-u`.
     pub async fn rename_dataset(&self, call: &RenameDataset, asker: &Asker) -> Answer<Outcome> {
         let (from, to) = (&call.from, &call.to);
-        let _lock = self.locks.of(pool_of(from)).await;
         let what = format!("cannot rename '{from}'");
+        let _lock = self.turn(pool_of(from), &what).await?;
         let pool_name = pool_of(from);
         let pool = self.pool(pool_name).map_err(|_| no_such_dataset(from))?;
         let map = mount_plan::by_name(&self.reports(&pool, &format!("cannot open '{from}'")).await?);

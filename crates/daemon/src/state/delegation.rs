@@ -36,7 +36,7 @@ impl Daemon {
     /// `zfs allow`.
     pub async fn allow(&self, call: &Allow) -> Answer<Outcome> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot set permissions on '{name}'")).await?;
         let pool = self.pool_with(name)?;
         let allow = DatasetOperation::Allow { name: name.clone(), granted: call.granted.clone() };
         let what = format!("cannot set permissions on '{name}'");
@@ -48,7 +48,7 @@ impl Daemon {
     /// `zfs unallow`.
     pub async fn unallow(&self, call: &Unallow) -> Answer<Outcome> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot set permissions on '{name}'")).await?;
         let pool = self.pool_with(name)?;
         for target in self.data_sets(&pool, name, call.recursive).await? {
             let what = format!("cannot set permissions on '{target}'");

@@ -53,12 +53,12 @@ impl Daemon {
 
     /// Takes a snapshot of what is there now (`make_temp_snapshot`).
     async fn take_for_diff(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<String> {
-        let _lock = self.locks.of(pool_of(dataset)).await;
+        let what = format!("Cannot create just-in-time snapshot of '{dataset}'");
+        let _lock = self.turn(pool_of(dataset), &what).await?;
         let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let name = format!("{dataset}@zfs-diff-{}-{:x}", std::process::id(), moment.as_nanos());
         self.flush_mounts(&BTreeSet::from([dataset.to_owned()])).await;
         let take = SnapshotOperation::Take { names: vec![name.clone()], properties: BTreeMap::new() };
-        let what = format!("Cannot create just-in-time snapshot of '{dataset}'");
         let refusals = pool.perform_on_snapshots(take).await.map_err(|error| failed(&what, error))?;
         match refusals.into_iter().next() {
             Some((_, reason)) => Err(failed(&what, reason)),

@@ -391,7 +391,7 @@ impl Daemon {
             }
             return Ok(MountOutcome { considered, problems });
         };
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot mount '{name}'")).await?;
         if call.recursive {
             let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
             let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;

@@ -64,13 +64,13 @@ impl Daemon {
     pub async fn operate_pool(&self, call: OperatePool) -> Answer<Changed> {
         let OperatePool { pool: name, operation, command } = call;
         // Changes of devices run one at a time; what else is done to a pool waits for nobody.
+        let what = attempt(&name, &operation);
         let _lock = match &operation {
-            PoolOperation::Change(_) => Some(self.locks.of(&name).await),
+            PoolOperation::Change(_) => Some(self.turn(&name, &what).await?),
             _ => None,
         };
         let pool = self.pool(&name)?;
         self.check_operation(&name, &pool, &operation).await?;
-        let what = attempt(&name, &operation);
         let error_of = |error: PoolError| match &operation {
             PoolOperation::Change(PoolChange::Add { .. } | PoolChange::Attach { .. }) => failed_creation(&what, error),
             _ => failed(&what, error),

@@ -92,7 +92,7 @@ impl Daemon {
     /// `zfs set` and `zfs inherit`.
     pub async fn set_dataset_properties(&self, call: &SetDatasetProperties, asker: &Asker) -> Answer<Outcome> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot set property for '{name}'")).await?;
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         if name.contains('@') {
             return self.set_snapshot_properties(&pool, call).await;

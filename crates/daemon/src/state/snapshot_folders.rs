@@ -83,7 +83,7 @@ impl Daemon {
     }
 
     async fn destroy_in_folder(&self, name: String) -> Answer<()> {
-        let _lock = self.locks.of(pool_of(&name)).await;
+        let _lock = self.turn(pool_of(&name), &format!("cannot destroy '{name}'")).await?;
         let pool = self.pool_with(&name)?;
         self.destroy_named(&pool, vec![name.clone()], false).await?;
         self.log(&pool, &format!("zfs destroy {name}"));

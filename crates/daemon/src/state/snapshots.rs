@@ -106,7 +106,7 @@ impl Daemon {
     pub async fn take_snapshots(&self, call: &TakeSnapshots) -> Answer<Outcome> {
         let Some(named) = call.names.first() else { return Ok(Outcome::default()) };
         let pool_name = pool_of(named).to_owned();
-        let _lock = self.locks.of(&pool_name).await;
+        let _lock = self.turn(&pool_name, "cannot create snapshots").await?;
         let pool = self.pool_with(named)?;
         let (mut names, mut datasets, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for named in &call.names {
@@ -140,7 +140,7 @@ impl Daemon {
     /// `zfs destroy` of snapshots.
     pub async fn destroy_snapshots(&self, call: &DestroySnapshots) -> Answer<DestroyedSnapshots> {
         let name = &call.dataset;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), "cannot destroy snapshots").await?;
         let pool = self.pool_with(name)?;
         let cannot_open = |error| failed(&format!("cannot open '{name}'"), error);
         let mut doomed = Vec::new();
@@ -304,7 +304,7 @@ impl Daemon {
     /// `zfs rename` of a snapshot.
     pub async fn rename_snapshot(&self, call: &RenameSnapshot) -> Answer<Outcome> {
         let (from, to) = (&call.from, &call.to);
-        let _lock = self.locks.of(pool_of(from)).await;
+        let _lock = self.turn(pool_of(from), &format!("cannot rename to '{to}'")).await?;
         let pool = self.pool_with(from)?;
         let cannot_open = |error| failed(&format!("cannot open '{from}'"), error);
         let cannot = |reason| failed(&format!("cannot rename to '{to}'"), PoolError::from(reason));
@@ -329,7 +329,8 @@ impl Daemon {
 
     /// `zfs hold` and `zfs release`.
     pub async fn hold_snapshot(&self, call: &HoldSnapshot) -> Answer<Outcome> {
-        let _lock = self.locks.of(pool_of(&call.name)).await;
+        let what = format!("cannot {} '{}'", if call.release { "release" } else { "hold" }, call.name);
+        let _lock = self.turn(pool_of(&call.name), &what).await?;
         let pool = self.pool_with(&call.name)?;
         let (dataset, own) = call.name.split_once('@').unwrap_or((&call.name, ""));
         let names = self.data_sets(&pool, dataset, call.recursive).await?;
@@ -443,11 +444,11 @@ impl Daemon {
         let full_name = &call.snapshot;
         let (name, own) = full_name.split_once('@').unwrap_or((full_name, ""));
         self.wait_closed(name).await;
-        let _lock = self.locks.of(pool_of(full_name)).await;
+        let what = format!("cannot rollback '{name}'");
+        let _lock = self.turn(pool_of(full_name), &what).await?;
         let pool = self.pool_with(full_name)?;
         let cannot_open = |error| failed(&format!("cannot open '{full_name}'"), error);
         pool.snapshot(full_name).await.map_err(cannot_open)?;
-        let what = format!("cannot rollback '{name}'");
         let all = pool.snapshot_names(name).await.map_err(cannot_open)?;
         let newer: Vec<String> = all.into_iter().skip_while(|other| other != full_name).skip(1).collect();
         let bookmarks = self.newer_bookmarks(&pool, full_name).await?;

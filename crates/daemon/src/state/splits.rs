@@ -26,7 +26,7 @@ impl Daemon {
     async fn split_off(&self, call: SplitPool) -> Answer<SplitOff> {
         let SplitPool { pool: name, request, command, .. } = call;
         let what = format!("Unable to split {name}");
-        let _lock = self.locks.of(&name).await;
+        let _lock = self.turn(&name, &what).await?;
         let pool = self.pool(&name)?;
         if request.dry_run {
             return pool.split(request).await.map_err(|error| failed(&what, error));

@@ -404,7 +404,7 @@ impl Daemon {
             if dsl.find(parent).is_ok() {
                 continue;
             }
-            let _lock = self.locks.of(pool_of(parent)).await;
+            let _lock = self.turn(pool_of(parent), &format!("cannot create '{parent}'")).await?;
             let needs = secpolicy::of_receiving(parent, false, "receive");
             self.permit_asker(asker, &needs, &format!("cannot create '{parent}'")).await?;
             let made = dsl.create_dataset_of(parent, &Default::default(), Some(asker.creator())).await;
@@ -482,7 +482,7 @@ impl Daemon {
 
     async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest, asker: &Asker) -> Answer<Begun> {
         let (what, target) = (attempt(&request.begin), &request.target);
-        let _lock = self.locks.of(pool_of(target)).await;
+        let _lock = self.turn(pool_of(target), what).await?;
         self.may_receive(dsl, request, asker).await?;
         self.check_target(dsl, request).await.map_err(|error| failed(what, error))?;
         dsl.begin_receive(request).await.map_err(|error| match error {
@@ -561,7 +561,7 @@ impl Daemon {
     pub async fn abort_receive(&self, call: &AbortReceive) -> Answer<Outcome> {
         let name = &call.target;
         let (pool, dsl) = self.streaming(name)?;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot destroy '{name}'")).await?;
         let below = format!("{name}/{RECEIVING}");
         let unfinished = if dsl.find(&below).is_ok() { &below } else { name };
         let token = dsl.resume_token(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;

@@ -303,7 +303,7 @@ impl Daemon {
             }
             target.clone()
         };
-        let _lock = self.locks.of(pool_of(&name)).await;
+        let _lock = self.turn(pool_of(&name), &format!("cannot unmount '{name}'")).await?;
         self.notice_gone(pool_of(&name)).await;
         if self.mounted(&name).is_none() {
             return Err(ErrorBody::new(format!("cannot unmount '{name}': not currently mounted")));

@@ -30,7 +30,7 @@ impl Daemon {
     /// `zfs userspace` and its kin. A guest is told of himself and his groups, and of others what he may see
     /// (`zfs_secpolicy_userspace_one`, `zfs_secpolicy_userspace_many`).
     pub async fn userspace(&self, name: &str, whose: Whose, asker: &Asker) -> Answer<Userspace> {
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot get used/quota for {name}")).await?;
         let pool = self.file_system(name).await?;
         let usage = self.mounter.usage(&pool, name, whose).await;
         let usage = usage.map_err(|reason| ErrorBody::new(format!("cannot get used/quota for {name}: {reason}")))?;
@@ -68,7 +68,7 @@ impl Daemon {
     /// `zfs set userquota@…` and its kin.
     pub async fn set_id_quota(&self, call: &SetIdQuota) -> Answer<Outcome> {
         let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
+        let _lock = self.turn(pool_of(name), &format!("cannot set property for '{name}'")).await?;
         let pool = self.file_system(name).await?;
         self.set_id_quotas(&pool, name, std::slice::from_ref(&call.quota))
             .await

@@ -1,5 +1,8 @@
 //! A pool whose devices hang, next to one that is well.
 
+use futures::FutureExt as _;
+use platter_api::snapshots::TakeSnapshots;
+
 use super::*;
 
 /// Longer than anything here may take, however slow the machine.
@@ -97,4 +100,46 @@ async fn behind_a_change_that_waits_for_devices_an_export_says_what_helps() {
     bench.disks.suspended.send_modify(|all| all.clear());
     drop(change);
     soon(bench.daemon.export_pool(&call)).await.unwrap();
+}
+
+/// As an export does; a pool of that name is there all the same.
+#[tokio::test]
+async fn behind_a_change_that_waits_for_devices_every_other_change_says_what_helps() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    let change = bench.daemon.locks.of("tank").await;
+    let guid = bench.daemon.pool("tank").unwrap().guid();
+    let name = "tank/a".to_owned();
+    let take = TakeSnapshots { names: vec!["tank/a@1".into()], ..TakeSnapshots::default() };
+    let destroy = DestroyDataset { name: name.clone(), ..DestroyDataset::default() };
+    let rename = RenameDataset { from: name.clone(), to: "tank/b".into(), ..RenameDataset::default() };
+    let create = CreateDataset { name: "tank/c".into(), ..CreateDataset::default() };
+    let operate = OperatePool {
+        pool: "tank".into(),
+        operation: PoolOperation::Change(PoolChange::Detach { device: "/d0".into() }),
+        command: String::new(),
+    };
+    let (daemon, owner) = (&bench.daemon, &Asker::Owner);
+    let mut waiting = [
+        async { daemon.take_snapshots(&take).await.map(drop) }.boxed(),
+        async { daemon.destroy_dataset(&destroy).await.map(drop) }.boxed(),
+        async { daemon.rename_dataset(&rename, owner).await.map(drop) }.boxed(),
+        async { daemon.create_dataset(&create, owner).await.map(drop) }.boxed(),
+        async { bench.set(&name, "atime", Some("off")).await.map(drop) }.boxed(),
+        async { daemon.operate_pool(operate).await.map(drop) }.boxed(),
+    ];
+    for one in &mut waiting {
+        assert!(futures::poll!(one).is_pending());
+    }
+    bench.disks.suspended.send_modify(|all| _ = all.insert(guid));
+    for one in waiting {
+        let error = soon(one).await.unwrap_err();
+        assert!(error.message.ends_with(": pool I/O is currently suspended"), "{}", error.message);
+        assert!(error.hint.is_some_and(|hint| hint.contains("zpool clear tank")));
+    }
+    let request = CreateRequest { name: "tank".into(), altroot: Some(bench.root()), ..CreateRequest::default() };
+    let again = CreatePool { request, quotas: Vec::new(), dry_run: false };
+    let there = soon(bench.daemon.create_pool(again)).await.unwrap_err();
+    assert_eq!(there.message, "cannot create 'tank': pool already exists");
+    drop(change);
 }
