@@ -105,7 +105,8 @@ mod tests {
     /// Its whole labels, those of others and the damaged ones.
     async fn labels_of(pool: &Pool, index: usize) -> (usize, usize, usize) {
         let target = pool.core.label_targets().swap_remove(index);
-        let survey = labels::survey(&*target.device, pool.core.config.read().guid, target.guid).await;
+        let own = pool.core.config.read().guid;
+        let survey = labels::survey(&*target.device, own, target.guid).await;
         (4 - survey.wrong().count(), survey.others.len(), survey.damaged.len())
     }
 
