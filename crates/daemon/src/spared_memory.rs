@@ -1,6 +1,6 @@
 //! The block cache gives way to whoever else needs memory, and takes it again when they need it no more, as OpenZFS's
-//! ARC does (`arc_available_memory`, `arc_reduce_target_size`, `module/zfs/arc.c`): the kernel gives up its own cache by
-//! itself, but of ours it knows nothing, and would kill somebody.
+//! ARC does (`arc_available_memory`, `arc_reduce_target_size`, `module/zfs/arc.c`). The kernel gives up its own cache
+//! by itself; of ours it knows nothing, and would kill somebody.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -79,8 +79,8 @@ impl Sparing {
     }
 }
 
-/// Looks at the memory as long as there are pools or may be, in a thread of its own: when there is little, whatever else
-/// runs is slow.
+/// Looks at the memory as long as there are pools or may be, in a thread of its own: when there is little, whatever
+/// else runs is slow.
 ///
 /// # Errors
 /// When there is no thread to be had.
@@ -90,9 +90,7 @@ pub fn watch(budget: Weak<MemoryBudget>, limits: MemoryLimits, limit: MemoryLimi
         loop {
             let Some(budget) = budget.upgrade() else { return };
             let Some(available) = memory_limit::available() else {
-                tracing::warn!(
-                    "what memory is to be had cannot be learned from /proc/meminfo: the cache keeps its size"
-                );
+                tracing::warn!("/proc/meminfo does not tell what memory is to be had: the cache keeps its size");
                 return;
             };
             let (had, cached) = (sparing.spared, budget.cached());
@@ -113,8 +111,8 @@ fn tell(had: u64, spared: u64, limit: MemoryLimit, available: u64) {
     let [spared_mib, most_mib, available_mib] = [spared, most, available].map(|bytes| bytes >> 20);
     if had == most {
         tracing::info!(
-            "others need memory ({available_mib} MiB are to be had): the block cache may take {spared_mib} of {most_mib} \
-             MiB for now"
+            "others need memory, of which {available_mib} MiB are to be had: for now the block cache may take \
+             {spared_mib} of {most_mib} MiB"
         );
     } else if spared == most {
         tracing::info!("there is memory enough again: the block cache may take {most_mib} MiB");

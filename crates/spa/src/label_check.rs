@@ -28,8 +28,8 @@ async fn suspects(core: &Core, targets: Vec<LabelTarget>) -> Vec<(LabelTarget, S
     join_all(looks).await.into_iter().flatten().collect()
 }
 
-/// Looks at the labels of all devices. What is not as it should be counts as checksum errors of its device, and the next
-/// group writes it anew: unless it is another's, who may be right.
+/// Looks at the labels of all devices. What is not as it should be counts as checksum errors of its device, and the
+/// next group writes it anew: unless it is another's, who may be right.
 ///
 /// # Errors
 /// When the pool stopped.

@@ -46,20 +46,18 @@ fn the_cache_gives_way_and_grows_again() {
     lab.export("tank");
     lab.import("", "tank");
     // Read at random, it is not left to the kernel alone.
-    lab.run("sh", ["-c", &format!(
-        "for i in $(seq 0 3 399); do dd if={0}/large of=/dev/null bs=1M count=1 skip=$i iflag=direct status=none; done; \
-         for i in $(seq 1 3 399); do dd if={0}/large of=/dev/null bs=1M count=1 skip=$i iflag=direct status=none; done",
-        mount.display()
-    )]).ok();
+    let large = mount.join("large");
+    for first in 0..2 {
+        let each = format!("dd if={} of=/dev/null bs=1M count=1 skip=$i iflag=direct status=none", large.display());
+        lab.run("sh", ["-c", &format!("for i in $(seq {first} 3 399); do {each}; done")]).ok();
+    }
     let (held, most) = cache(&lab);
     assert_eq!(most, MEMORY / 4, "there is enough for all");
     assert!(held > most / 4 * 3, "it is full: {held} of {most}");
 
     // tail(1) keeps what it reads: 100 MiB a second.
-    let hog = format!(
-        "{{ for i in $(seq {}); do head -c 10M /dev/zero; sleep 0.1; done; sleep 15; }} | tail -c {TAKEN_MIB}M >/dev/null",
-        TAKEN_MIB / 10
-    );
+    let zeros = format!("for i in $(seq {}); do head -c 10M /dev/zero; sleep 0.1; done", TAKEN_MIB / 10);
+    let hog = format!("{{ {zeros}; sleep 15; }} | tail -c {TAKEN_MIB}M >/dev/null");
     let mut other = Command::new("sh");
     other.args(["-c", &enter, "sh", "sh", "-c", &hog]).stdout(Stdio::null());
     let mut other = other.spawn().expect("a program");

@@ -1,7 +1,8 @@
 //! Snapshots of the volume: each holds to the end what the volume held when it was taken, and the volume goes back to
 //! the latest.
 //!
-//! Invariants: as of file systems' snapshots; what is destroyed with the volume is destroyed before it.
+//! Invariants: as of file systems' snapshots; each has a name of its own; what is destroyed with the volume is destroyed
+//! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,7 +46,8 @@ impl Story {
     fn volume_snapshot_is_there(&mut self, full: String, files: super::files::Files) {
         if let Some(held) = &mut self.volumes.held {
             held.files.synced();
-            held.snapshots.insert(full, files);
+            let before = held.snapshots.insert(full, files);
+            assert!(before.is_none(), "each has a name of its own");
         }
     }
 
