@@ -1,8 +1,7 @@
 //! Snapshots of the volume: each holds to the end what the volume held when it was taken, and the volume goes back to
 //! the latest.
 //!
-//! Invariants: as of file systems' snapshots; each has a name of its own; what is destroyed with the volume is destroyed
-//! before it.
+//! Invariants: as of file systems' snapshots; each has a name of its own, and is destroyed before the volume is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
