@@ -37,6 +37,8 @@ struct Pool {
     idle: AtomicUsize,
     /// Most of them.
     most: AtomicUsize,
+    /// How many want nothing to wait at the moment.
+    releasing: AtomicUsize,
 }
 
 static POOL: Pool = Pool::new();
@@ -47,14 +49,12 @@ pub type Release = fn(&mut [u8]);
 
 /// How it is done.
 static RELEASE: OnceLock<Release> = OnceLock::new();
-/// How many ask for it at the moment.
-static RELEASING: AtomicUsize = AtomicUsize::new(0);
 
-struct Releasing;
+struct Releasing<'a>(&'a Pool);
 
-impl Drop for Releasing {
+impl Drop for Releasing<'_> {
     fn drop(&mut self) {
-        RELEASING.fetch_sub(1, Ordering::Relaxed);
+        self.0.releasing.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -62,10 +62,7 @@ impl Drop for Releasing {
 /// The first `release` is the one that counts.
 pub fn releasing<T>(release: Release, work: impl FnOnce() -> T) -> T {
     RELEASE.get_or_init(|| release);
-    RELEASING.fetch_add(1, Ordering::Relaxed);
-    let _until_then = Releasing;
-    POOL.empty();
-    work()
+    POOL.releasing(work)
 }
 
 fn release(mut pages: Vec<Page>) {
@@ -78,7 +75,13 @@ impl Pool {
     const fn new() -> Self {
         let shelves = [const { Mutex::new(Shelf { idle: Vec::new(), unused: 0 }) }; PAGES_MAX];
         let counts = [const { AtomicUsize::new(0) }; PAGES_MAX];
-        Self { shelves, counts, idle: AtomicUsize::new(0), most: AtomicUsize::new(IDLE_MAX) }
+        Self {
+            shelves,
+            counts,
+            idle: AtomicUsize::new(0),
+            most: AtomicUsize::new(IDLE_MAX),
+            releasing: AtomicUsize::new(0),
+        }
     }
 
     fn shelf(&self, pages: usize) -> Option<(&Mutex<Shelf>, &AtomicUsize)> {
@@ -98,7 +101,7 @@ impl Pool {
     }
 
     fn give_back(&self, pages: Vec<Page>) {
-        if RELEASING.load(Ordering::Relaxed) > 0 {
+        if self.releasing.load(Ordering::Relaxed) > 0 {
             return release(pages);
         }
         let Some((shelf, waiting)) = self.shelf(pages.len()) else { return };
@@ -110,6 +113,13 @@ impl Pool {
             shelf.idle.push(pages);
             waiting.store(shelf.idle.len(), Ordering::Relaxed);
         }
+    }
+
+    fn releasing<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.releasing.fetch_add(1, Ordering::Relaxed);
+        let _until_then = Releasing(self);
+        self.empty();
+        work()
     }
 
     /// Releases all that waits.
@@ -203,13 +213,10 @@ mod tests {
     fn what_is_dropped_while_memory_is_released_is_gone() {
         let pool = Pool::new();
         pool.give_back(pages(3));
-        releasing(
-            |bytes| bytes.fill(7),
-            || {
-                pool.give_back(pages(2));
-                pool.empty();
-            },
-        );
+        pool.releasing(|| {
+            assert!(pool.take(3).is_none(), "what waited, too");
+            pool.give_back(pages(2));
+        });
         assert!(pool.take(2).is_none() && pool.take(3).is_none());
         assert_eq!(pool.idle.load(Ordering::Relaxed), 0);
         pool.give_back(pages(2));

@@ -56,6 +56,7 @@ impl Sparing {
     fn look(&mut self, now: Duration, available: u64, cached: u64) -> Option<u64> {
         let most = self.limit.cache_bytes();
         let (least, kept) = (most / LEAST, self.limit.bytes / KEPT);
+        self.spared = self.spared.min(most);
         let held = cached.min(self.spared);
         // Who takes it goes on while it is freed here.
         let taken = self.before.saturating_sub(available);
@@ -90,9 +91,13 @@ pub fn watch(budget: Weak<MemoryBudget>, limits: MemoryLimits, limit: MemoryLimi
         loop {
             let Some(budget) = budget.upgrade() else { return };
             let Some(available) = memory_limit::available() else {
-                tracing::warn!("/proc/meminfo does not tell what memory is to be had: the cache keeps its size");
-                return;
+                // It has its size until that is known again.
+                drop(budget);
+                std::thread::sleep(SELDOM);
+                continue;
             };
+            // A control group may have got less meanwhile.
+            sparing.limit = limit.min(MemoryLimit::of_this_process());
             let (had, cached) = (sparing.spared, budget.cached());
             if let Some(spared) = sparing.look(begun.elapsed(), available, cached) {
                 platter_buffer::releasing(platter_device::release, || budget.spare(limits, spared));

@@ -375,7 +375,7 @@ impl DslPool {
             () = stopped => None,
             () = suspension.halted() => None,
         };
-        let (txg, result) = outcome.ok_or_else(suspended)?;
+        let (txg, result) = outcome.ok_or_else(begun)?;
         let written = self.wait_synced(txg).await;
         let done = result?;
         written?;
@@ -397,12 +397,13 @@ impl DslPool {
     /// Waits until group `txg` is on stable storage.
     ///
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends.
+    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends; what it has begun goes on with the
+    /// pool.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
         tokio::select! {
             biased;
             synced = self.gate.wait_synced(txg) => Ok(synced?),
-            () = self.store.suspension().halted() => Err(suspended()),
+            () = self.store.suspension().halted() => Err(begun()),
         }
     }
 
@@ -471,6 +472,11 @@ impl DslPool {
         let (allocated, size) = self.store.state().allocator.lock().deflated();
         (size - slop(size).min(size), allocated)
     }
+}
+
+/// What is said of a change that was handed in before the pool was suspended.
+fn begun() -> PoolError {
+    PoolError::Unavailable("pool I/O is currently suspended; what was begun is done when it goes on".into())
 }
 
 /// The refusal of what needs the devices of a suspended pool.

@@ -13,7 +13,7 @@ use platter_dmu::Tx;
 use platter_ondisk::Txg;
 use platter_ondisk::dsl::dataset_flags;
 use platter_stream::{Parser, RECORD_SIZE, StreamFeatures};
-use platter_zio::ZioError;
+use platter_zio::{Phase, ZioError};
 
 use crate::contents::Contents;
 use crate::dataset::Dataset;
@@ -25,7 +25,7 @@ use crate::resume_state::RECEIVING;
 use crate::stream_ends::StreamSource;
 use crate::stream_records::Records;
 use crate::take_snapshot::{self, Site, must_wait};
-use crate::{destroy, history, intent, receive_existing, redacted, resume_state};
+use crate::{destroy, history, intent, receive_existing, redacted, resume_state, watched};
 
 /// What a finished receive comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,42 @@ impl DslPool {
     /// # Errors
     /// It exists, or does not; what the stream asks for is not there; limits, space; damage.
     pub async fn begin_receive(self: &Arc<Self>, request: &ReceiveRequest) -> Result<Begun> {
+        let name = match self.find(&request.target) {
+            Ok(_) => format!("{}/{RECEIVING}", request.target),
+            Err(_) => request.target.clone(),
+        };
+        let begun = self.begin_at_once(request).await;
+        if begun.is_err() && self.check_running().is_err() {
+            self.clean_up_later(name, request.resumable);
+        }
+        begun
+    }
+
+    /// What a receive has begun that was told of the pool's suspension comes into being when the pool goes on, and
+    /// nobody is there any more who would fill it: it is closed then, and destroyed unless it is to be kept.
+    fn clean_up_later(self: &Arc<Self>, name: String, is_kept: bool) {
+        let dsl = self.clone();
+        watched::spawn(self, "the end of a receive", async move {
+            if !matches!(dsl.store.suspension().resumed().await, Phase::Running) {
+                return;
+            }
+            // Its task, if there is one, is in this group at the latest.
+            let _ = dsl.wait_synced(dsl.gate.open_txg()).await;
+            let is_unfinished = |dataset: Arc<Dataset>| dataset.phys.lock().flags & dataset_flags::INCONSISTENT != 0;
+            if !dsl.find(&name).is_ok_and(is_unfinished) {
+                return;
+            }
+            let mut ended = dsl.close_filesystem(&name).await;
+            if ended.is_ok() && !is_kept {
+                ended = dsl.destroy_unfinished(&name).await;
+            }
+            if let Err(error) = ended {
+                tracing::warn!(dataset = name, %error, "what was received in part stays until the next import");
+            }
+        });
+    }
+
+    async fn begin_at_once(self: &Arc<Self>, request: &ReceiveRequest) -> Result<Begun> {
         let request = request.clone();
         let says_what = redacted::listed(request.list.as_ref(), redacted::SNAPS).is_some();
         if request.begin.features.has(StreamFeatures::REDACTED) && !says_what {
@@ -191,6 +227,10 @@ impl DslPool {
     /// Removes what a receive that failed with `error` has made, or keeps it.
     pub async fn fail_receive(self: &Arc<Self>, request: &ReceiveRequest, begun: &Begun, error: PoolError) -> Failed {
         let Some(name) = self.name_of(begun.dataset.object) else { return Failed { error, token: None } };
+        if self.check_running().is_err() {
+            self.clean_up_later(name, request.resumable || begun.is_resumed);
+            return Failed { error, token: None };
+        }
         if let Err(also) = self.close_filesystem(&name).await {
             tracing::warn!(dataset = name, error = %also, "what was received in part stays until the next import");
             return Failed { error, token: None };

@@ -58,6 +58,12 @@ pub struct Part {
     pub since: Option<String>,
 }
 
+impl Part {
+    fn dataset(&self) -> &str {
+        self.snapshot.split('@').next().unwrap_or_default()
+    }
+}
+
 /// A package that can be sent.
 pub struct Package {
     begin: Begin,
@@ -319,10 +325,12 @@ impl DslPool {
             let found = gather.dataset(member, parent_from).await?;
             if let (true, Some(from)) = (found.parts.is_empty(), &request.from) {
                 let name = &member.name;
-                left_out.failed.push(format!(
-                    "WARNING: could not send {name}@{}:\nincremental source ({name}@{from}) is not earlier than it",
-                    request.to
-                ));
+                let text = format!("incremental source ({name}@{from}) is not earlier than it");
+                if *name == request.dataset {
+                    // Whoever received the rest would be told to destroy what is newer there.
+                    return Err(PoolError::Invalid(text));
+                }
+                left_out.failed.push(format!("WARNING: could not send {name}@{}:\n{text}", request.to));
             }
             from_guids.insert(&member.name, found.from_guid);
             fss.add_list(format!("0x{:x}", found.guid.0), found.list);
@@ -357,17 +365,25 @@ impl DslPool {
     }
 }
 
-/// What was cloned comes after what it was cloned from, as far as both are sent.
+/// What was cloned comes after what it was cloned from, and what lies below another data set after the first of that,
+/// as far as both are sent.
 fn clones_last(mut waiting: Vec<Part>) -> Vec<Part> {
     let mut ordered: Vec<Part> = Vec::with_capacity(waiting.len());
+    let mut begun: BTreeSet<String> = BTreeSet::new();
     loop {
         let (ready, later): (Vec<Part>, Vec<Part>) = {
             let pending: Vec<String> = waiting.iter().map(|part| part.snapshot.clone()).collect();
             let mut seen: BTreeSet<String> = Default::default();
+            let firsts: BTreeMap<String, String> =
+                waiting.iter().rev().map(|part| (part.dataset().to_owned(), part.snapshot.clone())).collect();
             waiting.into_iter().partition(|part| {
-                let is_ready = part.since.as_ref().is_none_or(|since| !pending.contains(since) || seen.contains(since));
+                let is_there = |before: &String| !pending.contains(before) || seen.contains(before);
+                let above = part.dataset().rsplit_once('/').and_then(|(above, _)| firsts.get_key_value(above));
+                let is_above_there = above.is_none_or(|(above, first)| begun.contains(above) || is_there(first));
+                let is_ready = part.since.as_ref().is_none_or(is_there) && is_above_there;
                 if is_ready {
                     seen.insert(part.snapshot.clone());
+                    begun.insert(part.dataset().to_owned());
                 }
                 is_ready
             })
@@ -418,5 +434,24 @@ mod tests {
         let parts = vec![part("t/a@1", Some("t/b@1")), part("t/a@2", Some("t/a@1")), part("t/b@1", None)];
         let names: Vec<String> = clones_last(parts).into_iter().map(|part| part.snapshot).collect();
         assert_eq!(names, ["t/b@1", "t/a@1", "t/a@2"]);
+    }
+
+    /// The stream of `o/a/c` came before that of `o/a`, and could not be received.
+    #[test]
+    fn what_lies_below_a_clone_comes_after_it() {
+        let part =
+            |snapshot: &str, since: Option<&str>| Part { snapshot: snapshot.into(), since: since.map(str::to_owned) };
+        let parts = vec![
+            part("o@K", None),
+            part("o/a@K", Some("o/z@1")),
+            part("o/a/c@K", None),
+            part("o/z@1", None),
+            part("o/z@K", Some("o/z@1")),
+        ];
+        let names: Vec<String> = clones_last(parts).into_iter().map(|part| part.snapshot).collect();
+        assert_eq!(names, ["o@K", "o/z@1", "o/z@K", "o/a@K", "o/a/c@K"]);
+        // A data set that is a clone of what lies below it: in some order, and all of them.
+        let parts = vec![part("t@1", Some("t/a@1")), part("t/a@1", None), part("t/a@2", Some("t/a@1"))];
+        assert_eq!(clones_last(parts).len(), 3);
     }
 }

@@ -17,19 +17,21 @@ use platter_dsl::error::Result;
 
 /// For how long a device's labels are waited for: one that hangs is somebody else's business.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// For how long within a group, which waits as well.
+const ANSWER_SOON: Duration = Duration::from_secs(1);
 
 /// Which of `targets` have labels that are not as they should be, and what they have.
-async fn suspects(core: &Core, targets: Vec<LabelTarget>) -> Vec<(LabelTarget, Survey)> {
+async fn suspects(core: &Core, targets: Vec<LabelTarget>, patience: Duration) -> Vec<(LabelTarget, Survey)> {
     let pool = core.config.read().guid;
     let looks = targets.into_iter().map(|target| async move {
-        let survey = tokio::time::timeout(ANSWER_MAX, labels::survey(&*target.device, pool, target.guid)).await.ok()?;
+        let survey = tokio::time::timeout(patience, labels::survey(&*target.device, pool, target.guid)).await.ok()?;
         (!survey.is_whole()).then_some((target, survey))
     });
     join_all(looks).await.into_iter().flatten().collect()
 }
 
 /// Looks at the labels of all devices. What is not as it should be counts as checksum errors of its device, and the
-/// next group writes it anew: unless it is another's, who may be right.
+/// next group writes it anew. Another's label is not worth a group, but whatever changes next writes over it.
 ///
 /// # Errors
 /// When the pool stopped.
@@ -40,7 +42,7 @@ pub async fn mend(core: &Arc<Core>) -> Result<()> {
     let targets = core.label_targets();
     // Who has just joined gets its first labels with this group.
     core.dsl.wait_synced(core.dsl.gate.open_txg()).await?;
-    let found = suspects(core, targets).await;
+    let found = suspects(core, targets, ANSWER_MAX).await;
     if found.is_empty() {
         return Ok(());
     }
@@ -48,7 +50,7 @@ pub async fn mend(core: &Arc<Core>) -> Result<()> {
     core.task(async |core, _| {
         let is_there = |target: &LabelTarget| core.label_targets().iter().any(|there| there.guid == target.guid);
         let targets = found.into_iter().map(|(target, _)| target).filter(is_there).collect();
-        for (target, survey) in suspects(&core, targets).await {
+        for (target, survey) in suspects(&core, targets, ANSWER_SOON).await {
             note(&core, &target, survey);
         }
         Ok(())
@@ -70,7 +72,8 @@ fn note(core: &Core, target: &LabelTarget, survey: Survey) {
             pool,
             guid,
             path,
-            "{} of its 4 labels are another pool's or device's: whoever wrote them may have written over more",
+            "{} of its 4 labels were another pool's or device's: whoever wrote them may have written over more; look at \
+             what the scrub finds there, or replace it",
             survey.others.len()
         );
     }

@@ -250,7 +250,7 @@ pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg
 pub struct Survey {
     /// Where on the device one is another pool's or another device's.
     pub others: Vec<u64>,
-    /// Where one should be and is not, or cannot be read.
+    /// Where one should be and is not.
     pub damaged: Vec<u64>,
 }
 
@@ -274,7 +274,8 @@ pub async fn survey(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Survey 
         let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;
         let config = match device.read(offset, VDEV_PHYS_SIZE as usize).await {
             Ok(phys) => read_phys(&phys, offset, sha256).ok().and_then(|list| PoolConfig::parse(&list).ok()),
-            Err(_) => None,
+            // Whoever reads it next hears of it.
+            Err(_) => continue,
         };
         match config {
             None => survey.damaged.push(offset),

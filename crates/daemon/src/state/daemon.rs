@@ -144,8 +144,21 @@ impl Daemon {
 
 /// "cannot create 'tank'" and the engine's reason make a complete message.
 pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
-    let kind = kind_of(&error);
-    ErrorBody::of_kind(kind, format!("{what}: {error}"))
+    let (kind, text) = (kind_of(&error), format!("{what}: {error}"));
+    let is_suspended = text.contains(SUSPENDED);
+    let body = ErrorBody::of_kind(kind, text);
+    if is_suspended { body.hint(what_helps("POOL")) } else { body }
+}
+
+/// How the engine's refusal begins of what needs the devices of a suspended pool.
+const SUSPENDED: &str = "pool I/O is currently suspended";
+
+/// What lets a suspended pool go on, or end.
+pub(super) fn what_helps(pool: &str) -> String {
+    format!(
+        "bring its devices back and run 'zpool clear {pool}', or give up what is not on disk yet with \
+         'zpool export -f {pool}'"
+    )
 }
 
 /// What kind of failure an error of the engine is for a client.

@@ -106,7 +106,7 @@ impl Daemon {
     pub async fn take_snapshots(&self, call: &TakeSnapshots) -> Answer<Outcome> {
         let Some(named) = call.names.first() else { return Ok(Outcome::default()) };
         let pool_name = pool_of(named).to_owned();
-        let _lock = self.turn(&pool_name, "cannot create snapshots").await?;
+        let _lock = self.turn(&pool_name, "cannot create snapshots ").await?;
         let pool = self.pool_with(named)?;
         let (mut names, mut datasets, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for named in &call.names {

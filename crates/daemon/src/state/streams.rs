@@ -269,6 +269,7 @@ impl Daemon {
         let name = received_name(call, top, &sent_as).map_err(cannot)?;
         platter_api::names::check_snapshot(&name).map_err(|reason| cannot(PoolError::from(reason)))?;
         let incremental = begin.from_guid.0 != 0;
+        let name = self.where_it_is(call, (&begin, top), name).await.map_err(cannot)?;
         let part = ReceivedPart { snapshot: name.clone(), sent_as, incremental, ..ReceivedPart::default() };
         if call.heal {
             answer.parts.push(self.heal_part(call, &begin, parser, source, part, asker).await?);
@@ -323,6 +324,28 @@ impl Daemon {
             answer.problems.extend(self.finish_snapshot(&dsl, call, &name, (guid, replica), asker).await);
         }
         Ok(())
+    }
+
+    /// The name under which an incremental stream of a package goes on here. What could not be renamed yet, as where
+    /// it belongs comes with this package, has its snapshots under another name (`zfs_receive_one`).
+    async fn where_it_is(
+        &self,
+        call: &ReceiveStream,
+        (begin, top): (&Begin, &str),
+        name: String,
+    ) -> Result<String, PoolError> {
+        let (target, own) = name.split_once('@').unwrap_or((&name, ""));
+        let is_top = begin.to_name.split('@').next() == Some(top);
+        let is_clone = begin.flags & begin_flags::CLONE != 0;
+        let Ok((_, dsl)) = self.streaming(target) else { return Ok(name) };
+        if begin.from_guid.0 == 0 || is_clone || call.heal || is_top || dsl.find(target).is_ok() {
+            return Ok(name);
+        }
+        let above = call.target.split('@').next().unwrap_or_default();
+        let found = dsl.snapshot_by_guid(target, begin.from_guid).await?;
+        let found = found.as_deref().and_then(|found| Some(found.split_once('@')?.0));
+        let is_below = |found: &&str| found.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+        Ok(found.filter(is_below).map_or_else(|| name.clone(), |found| format!("{found}@{own}")))
     }
 
     /// Heals a snapshot that is there with one of a stream.

@@ -250,3 +250,53 @@ fn a_device_that_hangs_holds_up_its_pool_and_the_pool_still_tells_its_state() {
     let tree = Tree::of(&mount);
     judge_and_return(&lab, &disks, &tree);
 }
+
+/// What had begun came with the group when the pool went on, and nobody was there any more who would end it: neither
+/// could it be received again, nor be removed.
+#[test]
+fn a_receive_that_a_suspension_ends_leaves_nothing_behind() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let disks = FaultyDisks::over(&lab, 1);
+    lab.create("", "tank", &disks.all());
+    lab.create("", "from", "d1");
+    let source = lab.create_fs("", "from/a");
+    for number in 1..3 {
+        fs::write(source.join(format!("{number}")), data::random(number, 300_000)).expect("a file");
+        lab.zfs(&format!("snapshot from/a@{number}")).ok();
+    }
+    let zfs = format!("{} zfs", platter_itest::binary::platter().display());
+    let pass =
+        |send: &str, receive: &str| lab.run("sh", ["-c", &format!("{zfs} send {send} | {zfs} receive {receive}")]);
+    pass("from/a@1", "tank/a").ok();
+    for (send, receive) in [("-i @1 from/a@2", "-F tank/a"), ("-R -I @1 from/a@2", "-F tank/a"), ("from/a@2", "tank/b")]
+    {
+        lab.zpool("sync tank").ok();
+        disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
+        pass(send, receive).refused().says("pool I/O is currently suspended").says("zpool clear");
+        lab.zfs("snapshot tank/a@late").refused().says("pool I/O is currently suspended");
+        disks.set_all(Faults::default());
+        lab.zpool("clear tank").ok();
+        lab.wait_health("tank", "ONLINE");
+        let begun = std::time::Instant::now();
+        while pass(send, receive).code != 0 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{}", pass(send, receive));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        let dataset = receive.trim_start_matches("-F ");
+        Tree::of(&source).assert_same(&Tree::of(&lab.mnt(dataset)), receive);
+        if dataset == "tank/a" {
+            lab.zfs("rollback -r tank/a@1").ok();
+        }
+    }
+    // What is told to be begun is done when the pool goes on.
+    lab.zpool("sync tank").ok();
+    disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
+    lab.zfs("create -u tank/new").refused().says("what was begun is done when it goes on");
+    disks.set_all(Faults::default());
+    lab.zpool("clear tank").ok();
+    lab.zpool("sync tank").ok();
+    lab.zfs("list tank/new").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
