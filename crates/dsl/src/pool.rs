@@ -397,8 +397,8 @@ impl DslPool {
     /// Waits until group `txg` is on stable storage.
     ///
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends; what it has begun goes on with the
-    /// pool.
+    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends; what it has begun goes on with
+    /// the pool.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
         tokio::select! {
             biased;

@@ -72,8 +72,8 @@ fn note(core: &Core, target: &LabelTarget, survey: Survey) {
             pool,
             guid,
             path,
-            "{} of its 4 labels were another pool's or device's: whoever wrote them may have written over more; look at \
-             what the scrub finds there, or replace it",
+            "{} of its 4 labels were another pool's or device's: whoever wrote them may have written over more; look \
+             at what the scrub finds there, or replace it",
             survey.others.len()
         );
     }
