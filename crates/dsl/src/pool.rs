@@ -475,8 +475,15 @@ impl DslPool {
 }
 
 /// What is said of a change that was handed in before the pool was suspended.
+const UNDER_WAY: &str = "pool I/O is currently suspended; what was begun is done when it goes on";
+
 fn begun() -> PoolError {
-    PoolError::Unavailable("pool I/O is currently suspended; what was begun is done when it goes on".into())
+    PoolError::Unavailable(UNDER_WAY.into())
+}
+
+/// Whether an error means that the change was begun, and is done when the suspended pool goes on.
+pub(crate) fn is_under_way(error: &PoolError) -> bool {
+    matches!(error, PoolError::Unavailable(text) if text == UNDER_WAY)
 }
 
 /// The refusal of what needs the devices of a suspended pool.

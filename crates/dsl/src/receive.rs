@@ -18,7 +18,7 @@ use platter_zio::{Phase, ZioError};
 use crate::contents::Contents;
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
-use crate::pool::DslPool;
+use crate::pool::{DslPool, is_under_way};
 use crate::receive_begin::{Begun, ReceiveRequest, bad_stream, check_features, check_new, make_new};
 use crate::receive_records::Filling;
 use crate::resume_state::RECEIVING;
@@ -88,13 +88,14 @@ impl DslPool {
     /// # Errors
     /// It exists, or does not; what the stream asks for is not there; limits, space; damage.
     pub async fn begin_receive(self: &Arc<Self>, request: &ReceiveRequest) -> Result<Begun> {
-        let name = match self.find(&request.target) {
-            Ok(_) => format!("{}/{RECEIVING}", request.target),
-            Err(_) => request.target.clone(),
-        };
+        let below = format!("{}/{RECEIVING}", request.target);
+        let resumes = request.begin.features.has(StreamFeatures::RESUMING);
+        let is_new = self.find(&request.target).is_err() || resumes && self.find(&below).is_err();
         let begun = self.begin_at_once(request).await;
-        if begun.is_err() && self.check_running().is_err() {
-            self.clean_up_later(name, request.resumable);
+        // What was refused before has begun nothing: what lies there is another receive's.
+        if begun.as_ref().is_err_and(is_under_way) {
+            let name = if is_new { request.target.clone() } else { below };
+            self.clean_up_later(name, request.resumable || resumes);
         }
         begun
     }

@@ -289,6 +289,22 @@ fn a_receive_that_a_suspension_ends_leaves_nothing_behind() {
             lab.zfs("rollback -r tank/a@1").ok();
         }
     }
+    // What another receive has left to go on with stays, whatever is refused meanwhile.
+    let part = format!("{zfs} send from/a@2 | head -c 200000 | {zfs} receive -s tank/c");
+    lab.run("sh", ["-c", &part]).refused().says("zfs send -t");
+    let token = || lab.zfs("get -H -o value receive_resume_token tank/c").ok().stdout;
+    let before = token();
+    lab.zpool("sync tank").ok();
+    disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
+    lab.zfs("create -u tank/other").refused().says("pool I/O is currently suspended");
+    pass("from/a@2", "tank/c").refused();
+    pass(&format!("-t {}", before.trim()), "-s tank/c").refused();
+    disks.set_all(Faults::default());
+    lab.zpool("clear tank").ok();
+    lab.zpool("sync tank").ok();
+    assert_eq!(token(), before);
+    pass(&format!("-t {}", before.trim()), "-s tank/c").ok();
+    Tree::of(&source).assert_same(&Tree::of(&lab.mnt("tank/c")), "resumed");
     // What is told to be begun is done when the pool goes on.
     lab.zpool("sync tank").ok();
     disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
