@@ -62,6 +62,8 @@ pub struct Member {
     pub leaf: Guid,
     /// No label of the pool's own is of a later group.
     pub newest: Txg,
+    /// The last group that the leaf has.
+    pub complete: Txg,
 }
 
 impl Member {
@@ -83,7 +85,9 @@ impl Member {
             return Err((VdevAux::BadLabel, self.beyond(newest.txg)));
         };
         // A leaf that is its own top-level vdev may have got that vdev's guid after its label was written (`detach`).
-        if config.device_guid != Some(self.leaf) && config.top_guid != Some(self.leaf) {
+        // The labels of those that were in that vdev before tell of the same; but they were away since.
+        let has_adopted = config.top_guid == Some(self.leaf) && found.reached() >= self.complete;
+        if config.device_guid != Some(self.leaf) && !has_adopted {
             let guid = config.device_guid.map_or_else(|| "without a guid".into(), |guid| format!("guid {guid}"));
             return Err((VdevAux::CorruptData, format!("it is another device of this pool ({guid})")));
         }
@@ -147,7 +151,8 @@ pub struct Returning<'a> {
 
 impl Returning<'_> {
     fn member(&self, leaf: Guid) -> Member {
-        Member { pool: self.pool, leaf, newest: self.newest }
+        let complete = self.complete.get(&leaf.0).copied().unwrap_or_default();
+        Member { pool: self.pool, leaf, newest: self.newest, complete }
     }
 
     /// As [`Member::check`]; what went away as a spare, before it got its first label as a device of the pool, is the
@@ -325,11 +330,27 @@ mod tests {
         assert_eq!((found.valid, found.uberblock), (3, Some(newest)));
     }
 
+    /// When the other side of a mirror is detached, the one that is left gets the mirror's guid. A disk that had been
+    /// replaced in that mirror, away at the time, was taken for it: its labels tell of the same mirror.
+    #[tokio::test]
+    async fn what_was_once_in_the_mirror_is_not_what_is_left_of_it() {
+        use platter_ondisk::uberblock::Uberblock;
+        let device = labelled(1, 3, 50).await;
+        let top = crate::labels::read(&*device).await.expect("labels").config().top_guid.expect("a guid");
+        let target = LabelTarget { device: device.clone(), guid: Guid(3), top: 0, ashift: 12 };
+        let uberblock = Uberblock { version: 5000, txg: Txg(55), timestamp: 7, ..Uberblock::default() };
+        assert_eq!(crate::labels::write_uberblock(&[target], &uberblock, false).await, 1);
+        let left = |complete| Member { pool: Guid(1), leaf: top, newest: Txg(100), complete: Txg(complete) };
+        assert!(left(55).check(&*device).await.is_ok(), "it was there until then");
+        let refused = left(56).check(&*device).await;
+        assert!(matches!(refused, Err(OpenError::Refused { aux: VdevAux::CorruptData, .. })), "{refused:?}");
+    }
+
     /// `zpool online`, `clear` and `reopen` took over whatever lay at the path: another pool's disk, a file system, the
     /// disk of another leaf. It was overwritten with our labels and "resilvered".
     #[tokio::test]
     async fn only_the_leafs_own_labels_make_a_device_the_leaf() {
-        let ours = Member { pool: Guid(1), leaf: Guid(2), newest: Txg(100) };
+        let ours = Member { pool: Guid(1), leaf: Guid(2), newest: Txg(100), complete: Txg(60) };
         assert!(ours.check(&*labelled(1, 2, 100).await).await.is_ok());
         let blank = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
         for (device, aux, words) in [

@@ -47,7 +47,8 @@ impl DeviceOpener for FoundDevices {
             let reason = if is_silent { silence() } else { "no device with its guid was found".into() };
             return Err(DeviceError::Gone { device, reason }.into());
         };
-        let member = Member { pool: self.pool, leaf: spec.guid, newest: self.newest };
+        // It was found by its own guid; how far it goes is seen from the uberblocks of all.
+        let member = Member { pool: self.pool, leaf: spec.guid, newest: self.newest, complete: Txg(0) };
         let opened = async {
             let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
             let reached = member.check(&*device).await?;
