@@ -56,8 +56,9 @@ impl Sparing {
     fn look(&mut self, now: Duration, available: u64, cached: u64) -> Option<u64> {
         let most = self.limit.cache_bytes();
         let (least, kept) = (most / LEAST, self.limit.bytes / KEPT);
-        self.spared = self.spared.min(most);
-        let held = cached.min(self.spared);
+        // The limit may be another one than it was.
+        let had = self.spared.clamp(least, most);
+        let held = cached.min(had);
         // Who takes it goes on while it is freed here.
         let taken = self.before.saturating_sub(available);
         self.before = available;
@@ -65,15 +66,16 @@ impl Sparing {
         let spared = if soon < kept {
             // The last half of what is kept waits for nothing.
             if now < self.settled && soon >= kept / 2 {
-                return None;
+                had
+            } else {
+                self.settled = now + GIVEN_BACK;
+                held.saturating_sub(2 * (kept - soon)).max(least)
             }
-            self.settled = now + GIVEN_BACK;
-            held.saturating_sub(2 * (kept - soon)).max(least)
         } else if available > 2 * kept && now >= self.settled {
             self.settled = now + SELDOM;
-            most.min(self.spared + (available - 2 * kept) / REGAINED)
+            most.min(had + (available - 2 * kept) / REGAINED)
         } else {
-            return None;
+            had
         };
         assert!((least..=most).contains(&spared), "the cache is between an eighth of its limit and its limit");
         (std::mem::replace(&mut self.spared, spared) != spared).then_some(spared)
@@ -164,6 +166,18 @@ mod tests {
         assert_eq!(sparing.look(at(2) + OFTEN, 14 * GIB, 6 * GIB), None);
         assert_eq!(sparing.look(at(3), 18 * GIB, 6 * GIB), Some(8 * GIB));
         assert_eq!(sparing.look(at(9), 18 * GIB, 8 * GIB), None, "it has all that it may");
+    }
+
+    /// The smaller limit was noted, and the caches never heard of it; after that the larger one was too much at a time.
+    #[test]
+    fn a_control_group_may_get_less_and_more_again() {
+        let mut sparing = Sparing::new(LIMIT);
+        sparing.limit = MemoryLimit { bytes: GIB / 2 };
+        assert_eq!(sparing.look(at(0), 400 << 20, GIB), Some(GIB / 8), "there is enough of the little");
+        assert_eq!(sparing.look(at(1), 0, GIB / 8), Some(96 << 20));
+        sparing.limit = LIMIT;
+        assert_eq!(sparing.look(at(9), 3 * GIB / 2, 0), Some(GIB), "an eighth, though there is not plenty");
+        assert_eq!(sparing.look(at(10), 3 * GIB / 2, 0), None);
     }
 
     #[test]
