@@ -124,31 +124,28 @@ impl Pool {
 
     /// Releases all that waits.
     fn empty(&self) {
-        for (index, (shelf, waiting)) in self.shelves.iter().zip(&self.counts).enumerate() {
-            let idle = {
-                let mut shelf = shelf.lock();
-                shelf.unused = 0;
-                waiting.store(0, Ordering::Relaxed);
-                std::mem::take(&mut shelf.idle)
-            };
-            self.idle.fetch_sub(idle.len() * (index + 1) * PAGE_SIZE, Ordering::Relaxed);
-            idle.into_iter().for_each(release);
-        }
+        self.clear(|_| 0, release);
     }
 
     fn trim(&self) {
+        self.clear(|shelf| shelf.idle.len() - shelf.unused, drop);
+    }
+
+    /// Leaves so many buffers on each shelf, of which nobody has needed any yet, and gives the others `away`.
+    fn clear(&self, kept: impl Fn(&Shelf) -> usize, away: impl Fn(Vec<Page>)) {
         for (index, (shelf, waiting)) in self.shelves.iter().zip(&self.counts).enumerate() {
             if waiting.load(Ordering::Relaxed) == 0 {
                 continue;
             }
             let unused = {
                 let mut shelf = shelf.lock();
-                let keep = shelf.idle.len() - shelf.unused;
+                let keep = kept(&shelf);
                 shelf.unused = keep;
                 waiting.store(keep, Ordering::Relaxed);
                 shelf.idle.split_off(keep)
             };
             self.idle.fetch_sub(unused.len() * (index + 1) * PAGE_SIZE, Ordering::Relaxed);
+            unused.into_iter().for_each(&away);
         }
     }
 }

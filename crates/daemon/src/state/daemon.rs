@@ -151,7 +151,7 @@ pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
 }
 
 /// How the engine's refusal begins of what needs the devices of a suspended pool.
-const SUSPENDED: &str = "pool I/O is currently suspended";
+pub(super) const SUSPENDED: &str = "pool I/O is currently suspended";
 
 /// What lets a suspended pool go on, or end.
 pub(super) fn what_helps(pool: &str) -> String {

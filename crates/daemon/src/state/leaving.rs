@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::daemon::what_helps;
+use super::daemon::{SUSPENDED, what_helps};
 use super::locks::PoolLock;
 use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::engine::{Leave, PoolHandle};
@@ -108,7 +108,7 @@ impl Daemon {
         if !self.pool(pool).is_ok_and(|pool| pool.is_suspended()) {
             return Ok(());
         }
-        Err(ErrorBody::new(format!("{what}: pool I/O is currently suspended")).hint(what_helps(pool)))
+        Err(ErrorBody::new(format!("{what}: {SUSPENDED}")).hint(what_helps(pool)))
     }
 
     fn forget_unavailable(&self, name: &str) -> Answer<bool> {

@@ -30,6 +30,26 @@ pub(super) fn unless_full(done: Result<(), String>, crowded: bool) -> Result<boo
     }
 }
 
+/// Takes a snapshot; whether it is there, or the pool is too full for it.
+pub(super) async fn take(pool: &Pool, full: &str, crowded: bool) -> Result<bool, String> {
+    let refused = pool.dsl().take_snapshots(&[full.to_owned()], &BTreeMap::new()).await;
+    let done = match refused.map_err(|error| error.to_string()) {
+        Ok(refused) => refused.into_iter().next().map_or(Ok(()), |(_, reason)| Err(reason.to_string())),
+        Err(error) => Err(error),
+    };
+    unless_full(done.map_err(|error| format!("snapshot {full}: {error}")), crowded)
+}
+
+/// Destroys a snapshot.
+pub(super) async fn destroy(pool: &Pool, full: &str) -> Result<(), String> {
+    let refused = pool.dsl().destroy_snapshots(&[full.to_owned()], false).await;
+    let refused = refused.map_err(|error| format!("destroy {full}: {error}"))?;
+    match refused.first() {
+        Some((_, reason)) => Err(format!("destroy {full}: {reason}")),
+        None => Ok(()),
+    }
+}
+
 impl Story {
     /// Perhaps takes, destroys, clones or bookmarks a snapshot, or goes back to one.
     pub(super) async fn snapshots(&mut self, pool: &Arc<Pool>) -> Result<(), String> {
@@ -62,12 +82,7 @@ impl Story {
         let mut held = self.filesystems[&name].files.clone();
         held.synced();
         self.pending = Some(Pending::Taken(full.clone(), held.clone()));
-        let refused = pool.dsl().take_snapshots(std::slice::from_ref(&full), &BTreeMap::new()).await;
-        let done = match refused.map_err(|error| error.to_string()) {
-            Ok(refused) => refused.into_iter().next().map_or(Ok(()), |(_, reason)| Err(reason.to_string())),
-            Err(error) => Err(error),
-        };
-        let done = unless_full(done.map_err(|error| format!("snapshot {full}: {error}")), self.crowded);
+        let done = take(pool, &full, self.crowded).await;
         self.pending = None;
         if done? {
             // It has all that was done before, and it is on disk.
@@ -86,11 +101,7 @@ impl Story {
 
     async fn destroy_this(&mut self, pool: &Arc<Pool>, full: &str) -> Result<(), String> {
         self.pending = Some(Pending::SnapshotDestroyed(full.to_owned()));
-        let refused = pool.dsl().destroy_snapshots(&[full.to_owned()], false).await;
-        let refused = refused.map_err(|error| format!("destroy {full}: {error}"))?;
-        if let Some((_, reason)) = refused.first() {
-            return Err(format!("destroy {full}: {reason}"));
-        }
+        destroy(pool, full).await?;
         self.pending = None;
         self.snapshots.taken.remove(full);
         Ok(())

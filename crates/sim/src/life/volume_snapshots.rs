@@ -3,13 +3,14 @@
 //!
 //! Invariants: as of file systems' snapshots; each has a name of its own, and is destroyed before the volume is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_spa::Pool;
 
+use super::files::Files;
 use super::kept_volume::name;
-use super::snapshots::unless_full;
+use super::snapshots::{destroy, take, unless_full};
 use super::story::{Pending, Story};
 use super::volumes::tree;
 use crate::volume;
@@ -28,12 +29,7 @@ impl Story {
         let mut files = held.files.clone();
         files.synced();
         self.pending = Some(Pending::VolumeTaken(full.clone(), files.clone()));
-        let refused = pool.dsl().take_snapshots(std::slice::from_ref(&full), &BTreeMap::new()).await;
-        let done = match refused.map_err(|error| error.to_string()) {
-            Ok(refused) => refused.into_iter().next().map_or(Ok(()), |(_, reason)| Err(reason.to_string())),
-            Err(error) => Err(error),
-        };
-        let done = unless_full(done.map_err(|error| format!("snapshot {full}: {error}")), self.crowded)?;
+        let done = take(pool, &full, self.crowded).await?;
         self.pending = None;
         if done {
             self.volume_snapshot_is_there(full, files);
@@ -42,7 +38,7 @@ impl Story {
     }
 
     /// It has all that was done before, and it is on disk.
-    fn volume_snapshot_is_there(&mut self, full: String, files: super::files::Files) {
+    fn volume_snapshot_is_there(&mut self, full: String, files: Files) {
         if let Some(held) = &mut self.volumes.held {
             held.files.synced();
             let before = held.snapshots.insert(full, files);
@@ -57,11 +53,7 @@ impl Story {
             return Ok(());
         };
         self.pending = Some(Pending::VolumeSnapshotDestroyed(full.clone()));
-        let refused = pool.dsl().destroy_snapshots(std::slice::from_ref(&full), false).await;
-        let refused = refused.map_err(|error| format!("destroy {full}: {error}"))?;
-        if let Some((_, reason)) = refused.first() {
-            return Err(format!("destroy {full}: {reason}"));
-        }
+        destroy(pool, &full).await?;
         self.pending = None;
         if let Some(held) = &mut self.volumes.held {
             held.snapshots.remove(&full);
