@@ -167,6 +167,8 @@ fn a_spare_that_returns_as_it_was_before_it_stood_in_gets_everything() {
     wait_status(&lab, "tank", "it is away", |status| !line(status, "/d2").contains("ONLINE"));
     fs::write(lab.disk(2), idle).expect("put back");
     wait_status(&lab, "tank", "it is there", |status| line(status, "/d2").contains("ONLINE") && is_resilvered(status));
+    // What the first resilver left is given to it by another one.
+    lab.zpool("wait -t resilver tank").ok();
     lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
     lab.judge_and_return("tank", &mount, &tree);
 }
