@@ -458,6 +458,7 @@ impl Daemon {
 
     /// `zpool labelclear`.
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
+        self.follow_all_devices().await;
         let led = self.all_real(vec![call.device.clone()]).await;
         for (name, entry) in self.pools.read().iter() {
             if led.iter().any(|led| entry.real_devices.contains(led)) {

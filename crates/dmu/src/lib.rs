@@ -61,6 +61,7 @@ mod read;
 mod sync;
 mod totals;
 pub mod traverse;
+mod traverse_ahead;
 mod treesync;
 pub mod userused;
 mod write;

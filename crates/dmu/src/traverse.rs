@@ -21,14 +21,12 @@ use platter_buffer::Buf;
 use platter_ondisk::dnode::{DNODE_SIZE, MAX_OBJECT};
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
-use tokio::task::JoinHandle;
 
 use crate::blocktree::{SPILL_BLKID, pointer, span};
 use crate::numbers::{PER_BLOCK, dnode_slots};
 use crate::read::TreeReader;
+use crate::traverse_ahead::{Ahead, ReadAhead, Started, Tops};
 
-/// Interior blocks read ahead of the walk.
-const READ_AHEAD: usize = 8;
 const META: ObjectId = ObjectId(0);
 
 /// What to do after a block was shown.
@@ -47,6 +45,12 @@ pub trait Visitor: Send + Sync {
     /// Whether there is anything to see at this block or below it: asked where what is below comes first.
     fn enters(&self, _bp: &BlkPtr) -> bool {
         true
+    }
+
+    /// Whether a block that was not shown yet is worth reading for what is below it, as far as that can be told: many
+    /// are read at once. Asked in any order and any number of times, so nothing is to be concluded from it.
+    fn reads_ahead(&self, _bookmark: Bookmark, bp: &BlkPtr) -> bool {
+        self.enters(bp)
     }
 
     /// A block that is referenced: not a hole, possibly embedded.
@@ -137,6 +141,10 @@ impl Walk<'_> {
         TreeReader { store: self.store, flights: None, objset: self.objset, object, priority: Priority::Scrub }
     }
 
+    fn ahead(&self, object: ObjectId, level: u8, first: u64) -> Ahead<'_> {
+        Ahead { store: self.store, visitor: self.visitor, reader: self.reader(object), level, first }
+    }
+
     async fn whole(&self, root: &BlkPtr) -> Result<WalkEnd> {
         match self.head(root).await {
             Ok(()) => Ok(WalkEnd::Complete),
@@ -176,11 +184,11 @@ impl Walk<'_> {
             Ok(head) => head,
             Err(error) => return self.report(bookmark, root, error).await,
         };
-        self.object(META, &head.meta_dnode).await?;
+        self.object(META, &head.meta_dnode, Started::default()).await?;
         let totals = [(u64::MAX - 2, &head.projectused), (u64::MAX - 1, &head.groupused), (u64::MAX, &head.userused)];
         for (object, dnode) in totals {
             if let Some(dnode) = dnode {
-                self.object(ObjectId(object), dnode).await?;
+                self.object(ObjectId(object), dnode, Started::default()).await?;
             }
         }
         Ok(())
@@ -241,14 +249,20 @@ impl Walk<'_> {
         if from.object == META || object > from.object { Position::After } else { Position::Before }
     }
 
-    /// Walks one object's tree and spill block.
-    fn object<'s>(&'s self, object: ObjectId, dnode: &'s DnodePhys) -> BoxFuture<'s, Walked> {
+    /// Whether the walk goes on behind this object.
+    fn is_behind(&self, object: ObjectId) -> bool {
+        let (Order::Downwards(resume) | Order::Upwards(resume)) = self.order;
+        object != META && resume.is_some_and(|resume| resume.object != META && object < resume.object)
+    }
+
+    /// Walks one object's tree and spill block. Of the blocks at the top of the tree some may be read already.
+    fn object<'s>(&'s self, object: ObjectId, dnode: &'s DnodePhys, started: Started) -> BoxFuture<'s, Walked> {
         async move {
-            let (Order::Downwards(resume) | Order::Upwards(resume)) = self.order;
-            if object != META && resume.is_some_and(|resume| resume.object != META && object < resume.object) {
+            if self.is_behind(object) {
                 return Ok(());
             }
-            self.pointers(object, dnode, dnode.levels - 1, 0, &dnode.blkptrs).await?;
+            let top = (dnode.levels - 1, 0, &dnode.blkptrs[..]);
+            self.pointers(object, dnode, top, started).await?;
             if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole())
                 && matches!(self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0), Position::After | Position::Left)
                 && self.visitor.enters(&spill)
@@ -260,19 +274,19 @@ impl Walk<'_> {
         .boxed()
     }
 
-    /// Walks pointers `first..` of `level`.
+    /// Walks pointers `first..` of `level`, of which some are read already.
     fn pointers<'s>(
         &'s self,
         object: ObjectId,
         dnode: &'s DnodePhys,
-        level: u8,
-        first: u64,
-        pointers: &'s [BlkPtr],
+        (level, first, pointers): (u8, u64, &'s [BlkPtr]),
+        started: Started,
     ) -> BoxFuture<'s, Walked> {
         async move {
             let epbs = dnode.pointers_per_indirect_shift();
             let interior = level > 0 || object == META;
-            let mut ahead = ReadAhead::new(self, object, level, first, pointers, interior);
+            let ahead = self.ahead(object, level, first);
+            let mut ahead = ReadAhead::new(ahead, if interior { pointers } else { &[] }, started);
             for (at, bp) in pointers.iter().enumerate() {
                 if bp.is_hole() {
                     continue;
@@ -322,15 +336,24 @@ impl Walk<'_> {
             return self.report(bookmark, bp, ZioError::corrupt("indirect block", what)).await;
         }
         let children: Vec<BlkPtr> = (0..count).map(|at| pointer(block, at)).collect();
-        self.pointers(object, dnode, level - 1, index << dnode.pointers_per_indirect_shift(), &children).await
+        let below = (level - 1, index << dnode.pointers_per_indirect_shift(), &children[..]);
+        self.pointers(object, dnode, below, Started::default()).await
     }
 
     /// Walks the objects of one dnode block.
     async fn dnodes(&self, blkid: u64, bp: &BlkPtr, block: &Buf) -> Walked {
+        let mut dnodes = Vec::new();
         for (slot, _) in dnode_slots(block) {
             let object = ObjectId(blkid * PER_BLOCK + slot as u64);
-            match DnodePhys::decode(&block[slot * DNODE_SIZE..]) {
-                Ok(Some(dnode)) => self.object(object, &dnode).await?,
+            let dnode = DnodePhys::decode(&block[slot * DNODE_SIZE..]);
+            dnodes.push((object, dnode));
+        }
+        let mut tops = Tops::new();
+        for (at, (object, dnode)) in dnodes.iter().enumerate() {
+            let started =
+                tops.take(at, &dnodes, |object, level| (!self.is_behind(object)).then(|| self.ahead(object, level, 0)));
+            match dnode {
+                Ok(Some(dnode)) => self.object(*object, dnode, started).await?,
                 Ok(None) => {}
                 Err(error) => {
                     let bookmark = self.reader(META).bookmark(0, blkid);
@@ -359,59 +382,5 @@ fn place_from(next: Bookmark, object: ObjectId, level: u8, (first, last): (u64, 
         (_, true) => Position::Before,
         _ if level == 0 && next.object == object => Position::Left,
         _ => Position::Around,
-    }
-}
-
-/// Reads of interior blocks that the walk will need soon, on tasks of their own. None outlives the walk: what it has
-/// read ahead may be freed soon, and be another block's then.
-struct ReadAhead<'a> {
-    walk: &'a Walk<'a>,
-    object: ObjectId,
-    level: u8,
-    first: u64,
-    pointers: &'a [BlkPtr],
-    next: usize,
-    running: std::collections::VecDeque<(usize, JoinHandle<Result<Buf>>)>,
-}
-
-impl Drop for ReadAhead<'_> {
-    fn drop(&mut self) {
-        self.running.iter().for_each(|(_, read)| read.abort());
-    }
-}
-
-impl<'a> ReadAhead<'a> {
-    fn new(walk: &'a Walk<'a>, object: ObjectId, level: u8, first: u64, pointers: &'a [BlkPtr], any: bool) -> Self {
-        let next = if any { 0 } else { pointers.len() };
-        Self { walk, object, level, first, pointers, next, running: Default::default() }
-    }
-
-    fn bookmark(&self, at: usize) -> Bookmark {
-        self.walk.reader(self.object).bookmark(self.level, self.first + at as u64)
-    }
-
-    /// The contents of block `at`; later ones are on their way when this returns.
-    async fn take(&mut self, at: usize) -> Result<Buf> {
-        while let Some((_, passed)) = self.running.pop_front_if(|&mut (running, _)| running < at) {
-            passed.abort();
-        }
-        self.next = self.next.max(at);
-        while self.running.len() <= READ_AHEAD && self.next < self.pointers.len() {
-            let (number, bp) = (self.next, self.pointers[self.next]);
-            self.next += 1;
-            if !bp.is_hole() {
-                let (store, bookmark) = (self.walk.store.clone(), self.bookmark(number));
-                let read = tokio::spawn(async move { store.read(&bp, bookmark, Priority::Scrub).await });
-                self.running.push_back((number, read));
-            }
-        }
-        match self.running.pop_front() {
-            Some((running, read)) if running == at => match read.await {
-                Ok(block) => block,
-                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-                Err(failed) => Err(ZioError::Io(format!("{}: the read was cancelled: {failed}", self.bookmark(at)))),
-            },
-            _ => self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await,
-        }
     }
 }

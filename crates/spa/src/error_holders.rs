@@ -174,6 +174,13 @@ struct Look<'a> {
 }
 
 impl Visitor for Look<'_> {
+    fn reads_ahead(&self, bookmark: Bookmark, bp: &BlkPtr) -> bool {
+        match bookmark.object == self.wanted.object {
+            true => self.wanted.may_be_below(bookmark, bp),
+            false => self.path.may_lead(bookmark),
+        }
+    }
+
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         let Bookmark { object, level, blkid, .. } = bookmark;
         let wanted = self.wanted.object;

@@ -278,6 +278,10 @@ impl Look<'_> {
 }
 
 impl Visitor for Look<'_> {
+    fn reads_ahead(&self, bookmark: Bookmark, _bp: &BlkPtr) -> bool {
+        bookmark.object == self.object || self.path.may_lead(bookmark)
+    }
+
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
             if bookmark.object == self.object && bookmark.level > LOG_LEVEL {

@@ -55,6 +55,15 @@ impl ObjectPath {
         leads
     }
 
+    /// Whether a block that has not come yet may lead to the object.
+    pub fn may_lead(&self, bookmark: Bookmark) -> bool {
+        let is_on_way = match bookmark.level {
+            0 => bookmark.blkid == self.object.0 / DNODES_PER_BLOCK as u64,
+            _ => bookmark.level > LOG_LEVEL,
+        };
+        bookmark.object == META && is_on_way && !self.has_come.load(Ordering::Acquire)
+    }
+
     /// Whether the block that came last has something of the object, or leads to it.
     pub fn is_part(&self, bookmark: Bookmark) -> bool {
         bookmark.object == self.object || *self.leading.lock() == Some(bookmark)
@@ -72,8 +81,12 @@ mod tests {
         assert!([block(-1, 0), block(2, 0), block(1, 0)].into_iter().all(|above| path.comes(above)));
         assert!(!path.comes(block(LOG_LEVEL, 0)) && !path.comes(block(0, 1)));
         assert!(!path.comes(Bookmark { object: ObjectId(69), ..block(0, 0) }));
+        // Those that are asked about earlier do not come by that.
+        assert!(!path.may_lead(block(0, 3)) && !path.may_lead(block(LOG_LEVEL, 0)) && path.may_lead(block(1, 0)));
+        assert!(path.may_lead(block(0, 2)) && !path.may_lead(Bookmark { object: ObjectId(70), ..block(1, 0) }));
         assert!(path.comes(block(0, 2)) && path.is_part(block(0, 2)) && !path.is_part(block(0, 3)));
         assert!(!path.comes(block(0, 2)) && !path.comes(block(0, 3)) && !path.comes(block(1, 1)));
+        assert!(!path.may_lead(block(0, 2)) && !path.may_lead(block(1, 1)), "it has come");
         // Its dnode's block is a hole.
         let path = ObjectPath::to(ObjectId(70));
         assert!(!path.comes(block(0, 3)) && !path.comes(block(1, 1)));

@@ -235,9 +235,13 @@ impl Slice {
 }
 
 impl Visitor for Slice {
+    fn reads_ahead(&self, _bookmark: Bookmark, bp: &BlkPtr) -> bool {
+        bp.birth() > self.after && self.need.reaches(bp)
+    }
+
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
-            if bp.birth() <= self.after || !self.need.reaches(bp) {
+            if !self.reads_ahead(bookmark, bp) {
                 return Visit::Skip;
             }
             if !self.takes(bp) {

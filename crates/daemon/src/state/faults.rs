@@ -50,6 +50,15 @@ async fn watch(daemon: Weak<Daemon>) {
     }
 }
 
+/// Follows the devices of all pools, so that the next daemon finds them where they are.
+async fn follow(daemon: Weak<Daemon>) {
+    loop {
+        tokio::time::sleep(policy::LOOK).await;
+        let Some(daemon) = daemon.upgrade() else { return };
+        daemon.follow_all_devices().await;
+    }
+}
+
 /// Writes what is remembered whenever it changes: the daemon's folder may hang.
 async fn remember(daemon: Weak<Daemon>) {
     loop {
@@ -72,6 +81,7 @@ impl Daemon {
         self.engine.hold(self.faults.held());
         tokio::spawn(watch(Arc::downgrade(self)));
         tokio::spawn(remember(Arc::downgrade(self)));
+        tokio::spawn(follow(Arc::downgrade(self)));
     }
 
     fn open_pools(&self) -> Vec<Of> {

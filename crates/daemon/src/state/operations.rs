@@ -131,6 +131,14 @@ impl Daemon {
         }
     }
 
+    /// Remembers where the devices of all pools are: they join and leave without a command, too.
+    pub(super) async fn follow_all_devices(&self) {
+        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        for (name, pool) in pools {
+            self.follow_devices(&name, &pool).await;
+        }
+    }
+
     /// Remembers where a pool's devices are now, when that or its guid has changed.
     pub(super) async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
         let (guid, devices) = (pool.guid().to_string(), pool.device_paths());

@@ -43,6 +43,7 @@ impl Daemon {
         into: Option<&str>,
         force: bool,
     ) -> Answer<()> {
+        self.follow_all_devices().await;
         let given: Vec<(bool, PathBuf)> =
             vdevs.iter().flat_map(|vdev| vdev.leaves().iter().map(|leaf| (vdev.is_spare(), leaf.clone()))).collect();
         let led = self.all_real(given.iter().map(|(_, leaf)| leaf.clone()).collect()).await;

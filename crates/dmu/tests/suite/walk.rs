@@ -17,16 +17,28 @@ struct Recorder {
     damaged: Mutex<Vec<Bookmark>>,
     stop_after: Option<usize>,
     skip: Option<Bookmark>,
+    /// No objects are looked into but this one.
+    only: Option<ObjectId>,
+}
+
+impl Recorder {
+    fn leaves_out(&self, bookmark: Bookmark) -> bool {
+        bookmark.object.0 != 0 && self.only.is_some_and(|only| bookmark.object != only)
+    }
 }
 
 impl Visitor for Recorder {
+    fn reads_ahead(&self, bookmark: Bookmark, _: &BlkPtr) -> bool {
+        !self.leaves_out(bookmark)
+    }
+
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
             let mut seen = self.seen.lock().unwrap();
             seen.push((bookmark, *bp));
             match self.stop_after {
                 Some(limit) if seen.len() == limit => Visit::Stop,
-                _ if self.skip == Some(bookmark) => Visit::Skip,
+                _ if self.skip == Some(bookmark) || self.leaves_out(bookmark) => Visit::Skip,
                 _ => Visit::Continue,
             }
         }
@@ -153,4 +165,35 @@ async fn damage_is_reported_and_the_walk_goes_on() {
     assert_eq!(damaged.len(), 1);
     assert_eq!(damaged[0].object, ObjectId(51));
     assert!(recorder.seen.into_inner().unwrap().iter().any(|(bookmark, _)| bookmark.object.0 > 51));
+}
+
+/// A disk would move its head for each file, one after the other: the blocks that lead to the next ones are read meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_leads_to_the_next_files_is_read_ahead_and_nothing_that_is_left_out() {
+    const FILES: u64 = 200;
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
+    for _ in 0..FILES {
+        let dnode = os.allocate(&tx, NewDnode { indirect_shift: 12, ..file(512) }).await.unwrap();
+        for blkid in 0..4 {
+            dnode.write_block(&tx, blkid, Buf::copy_from(&[7; 512])).await.unwrap();
+        }
+    }
+    drop(tx);
+    world.sync(&os).await;
+    assert_eq!(os.dnode(ObjectId(9)).await.unwrap().phys().levels, 2);
+    // From now on a read takes a millisecond.
+    world.store.forget_cache(true);
+    let (begin, before) = (tokio::time::Instant::now(), world.store.reads());
+    walk(&world, &os, None, &Recorder::default()).await;
+    let (took, reads) = (begin.elapsed().as_millis() as u64, world.store.reads() - before);
+    assert!(reads > FILES && took < reads / 4, "{reads} reads in {took} ms");
+    let before = world.store.reads();
+    let one = Recorder { only: Some(ObjectId(9)), ..Recorder::default() };
+    walk(&world, &os, None, &one).await;
+    let few = world.store.reads() - before;
+    // The head, the dnodes and what leads to them, and the one file's block.
+    assert!(few <= 1 + FILES / 32 + 8, "{few} reads");
+    assert!(one.seen.lock().unwrap().iter().any(|(at, _)| at.object.0 == 9 && at.level == 0), "it is seen");
 }

@@ -19,6 +19,9 @@ fn a_device_of_a_raidz_is_replaced() {
     lab.zpool("clear tank raidz1-0").ok();
     lab.zpool("detach tank d1").refused().says("only applicable to mirror and replacing vdevs");
     lab.zpool("replace -w tank d1 d3").ok();
+    // It left by itself: no command says so.
+    lab.zpool("create -n other d1").ok();
+    lab.zpool("create -n other d3").refused().says("is part of active pool 'tank'");
     let tree = Tree::filled(&mount, 2);
     let status = lab.zpool("status tank").ok().says("resilvered").says("/d3");
     assert!(!status.stdout.contains("/d1") && !status.stdout.contains("replacing"), "{status}");
