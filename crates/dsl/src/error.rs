@@ -33,6 +33,14 @@ pub enum PoolError {
     /// Devices are missing or damaged; the pool cannot be opened. Multi-line: names each device by guid and last path.
     #[error("{0}")]
     Unavailable(String),
+    /// Too many devices of the pool fail: its I/O waits for them.
+    #[error("{SUSPENDED}{}", if *is_begun { UNDER_WAY } else { "" })]
+    Suspended {
+        /// The pool's name.
+        pool: String,
+        /// Whether the change was begun, and is done when the pool goes on.
+        is_begun: bool,
+    },
     /// Active features that this version cannot write (or read).
     #[error("{0}")]
     Unsupported(String),
@@ -56,6 +64,11 @@ impl PoolError {
         Self::Invalid(text.into())
     }
 }
+
+/// What is said of a suspended pool.
+const SUSPENDED: &str = "pool I/O is currently suspended";
+/// What is said of a change that was handed in before that.
+const UNDER_WAY: &str = "; what was begun is done when it goes on";
 
 /// The result of pool operations.
 pub type Result<T> = std::result::Result<T, PoolError>;

@@ -233,7 +233,7 @@ impl DslPool {
     /// storage.
     ///
     /// # Errors
-    /// What `change` says; [`PoolError::Unavailable`] when the pool is suspended. A change that was under way then is
+    /// What `change` says; [`PoolError::Suspended`] when the pool is suspended. A change that was under way then is
     /// made when the pool is resumed.
     pub async fn task<T, F, Fut>(self: &Arc<Self>, change: F) -> Result<T>
     where
@@ -375,7 +375,7 @@ impl DslPool {
             () = stopped => None,
             () = suspension.halted() => None,
         };
-        let (txg, result) = outcome.ok_or_else(begun)?;
+        let (txg, result) = outcome.ok_or_else(|| self.begun())?;
         let written = self.wait_synced(txg).await;
         let done = result?;
         written?;
@@ -397,30 +397,30 @@ impl DslPool {
     /// Waits until group `txg` is on stable storage.
     ///
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends; what it has begun goes on with
+    /// [`PoolError::Suspended`] when the pool is suspended, so that a command ends; what it has begun goes on with
     /// the pool.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
         tokio::select! {
             biased;
             synced = self.gate.wait_synced(txg) => Ok(synced?),
-            () = self.store.suspension().halted() => Err(begun()),
+            () = self.store.suspension().halted() => Err(self.begun()),
         }
     }
 
     /// Does what reads the pool, as long as that does not mean waiting for devices.
     ///
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is suspended and not everything is in memory.
+    /// [`PoolError::Suspended`] when the pool is suspended and not everything is in memory.
     pub async fn unless_suspended<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             outcome = work => outcome,
-            () = self.store.suspension().halted() => Err(suspended()),
+            () = self.store.suspension().halted() => Err(self.suspended()),
         }
     }
 
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is read-only, suspended or stopped.
+    /// [`PoolError::Unavailable`] when the pool is read-only, [`PoolError::Suspended`] when it is suspended or stopped.
     pub fn check_writable(&self) -> Result<()> {
         match self.read_only {
             true => Err(PoolError::Unavailable("pool is read-only".into())),
@@ -429,12 +429,22 @@ impl DslPool {
     }
 
     /// # Errors
-    /// [`PoolError::Unavailable`] when the pool is suspended or stopped.
+    /// [`PoolError::Suspended`] when it is suspended or stopped.
     pub fn check_running(&self) -> Result<()> {
         match self.store.suspension().phase() {
             Phase::Running => Ok(()),
-            _ => Err(suspended()),
+            _ => Err(self.suspended()),
         }
+    }
+
+    /// What is said of a change that was handed in before the pool was suspended.
+    fn begun(&self) -> PoolError {
+        PoolError::Suspended { pool: self.name.clone(), is_begun: true }
+    }
+
+    /// The refusal of what needs the devices of a suspended pool.
+    pub fn suspended(&self) -> PoolError {
+        PoolError::Suspended { pool: self.name.clone(), is_begun: false }
     }
 
     /// Nothing is written any more, and whoever waits for it is told why.
@@ -472,23 +482,6 @@ impl DslPool {
         let (allocated, size) = self.store.state().allocator.lock().deflated();
         (size - slop(size).min(size), allocated)
     }
-}
-
-/// What is said of a change that was handed in before the pool was suspended.
-const UNDER_WAY: &str = "pool I/O is currently suspended; what was begun is done when it goes on";
-
-fn begun() -> PoolError {
-    PoolError::Unavailable(UNDER_WAY.into())
-}
-
-/// Whether an error means that the change was begun, and is done when the suspended pool goes on.
-pub(crate) fn is_under_way(error: &PoolError) -> bool {
-    matches!(error, PoolError::Unavailable(text) if text == UNDER_WAY)
-}
-
-/// The refusal of what needs the devices of a suspended pool.
-pub fn suspended() -> PoolError {
-    PoolError::Unavailable("pool I/O is currently suspended".into())
 }
 
 /// Space kept back so that deletion always works (`spa_get_slop_space`): 1/32, at most 128 GiB, at least 128 MiB but

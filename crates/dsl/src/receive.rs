@@ -18,7 +18,7 @@ use platter_zio::{Phase, ZioError};
 use crate::contents::Contents;
 use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
-use crate::pool::{DslPool, is_under_way};
+use crate::pool::DslPool;
 use crate::receive_begin::{Begun, ReceiveRequest, bad_stream, check_features, check_new, make_new};
 use crate::receive_records::Filling;
 use crate::resume_state::RECEIVING;
@@ -93,7 +93,7 @@ impl DslPool {
         let is_new = self.find(&request.target).is_err() || resumes && self.find(&below).is_err();
         let begun = self.begin_at_once(request).await;
         // What was refused before has begun nothing: what lies there is another receive's.
-        if begun.as_ref().is_err_and(is_under_way) {
+        if matches!(begun, Err(PoolError::Suspended { is_begun: true, .. })) {
             let name = if is_new { request.target.clone() } else { below };
             self.clean_up_later(name, request.resumable || resumes);
         }

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use platter_device::{BlockDevice, Cutoff, DeviceSource};
 use platter_dmu::Tx;
 use platter_dsl::error::Result;
-use platter_dsl::pool::{DslPool, suspended};
+use platter_dsl::pool::DslPool;
 use platter_dsl::stored_property::StoredProperty;
 use platter_ondisk::rebuild::RebuildPhys;
 use platter_ondisk::{ObjectId, Uberblock};
@@ -261,7 +261,7 @@ impl Core {
         let suspension = self.dsl.store.suspension();
         tokio::select! {
             biased;
-            () = suspension.halted() => Err(suspended()),
+            () = suspension.halted() => Err(self.dsl.suspended()),
             done = work => done,
         }
     }

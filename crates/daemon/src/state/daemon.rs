@@ -144,17 +144,15 @@ impl Daemon {
 
 /// "cannot create 'tank'" and the engine's reason make a complete message.
 pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
-    let (kind, text) = (kind_of(&error), format!("{what}: {error}"));
-    let is_suspended = text.contains(SUSPENDED);
-    let body = ErrorBody::of_kind(kind, text);
-    if is_suspended { body.hint(what_helps("POOL")) } else { body }
+    let body = ErrorBody::of_kind(kind_of(&error), format!("{what}: {error}"));
+    match error {
+        PoolError::Suspended { pool, .. } => body.hint(what_helps(&pool)),
+        _ => body,
+    }
 }
 
-/// How the engine's refusal begins of what needs the devices of a suspended pool.
-pub(super) const SUSPENDED: &str = "pool I/O is currently suspended";
-
 /// What lets a suspended pool go on, or end.
-pub(super) fn what_helps(pool: &str) -> String {
+fn what_helps(pool: &str) -> String {
     format!(
         "bring its devices back and run 'zpool clear {pool}', or give up what is not on disk yet with \
          'zpool export -f {pool}'"
@@ -168,7 +166,7 @@ pub(super) fn kind_of(error: &PoolError) -> ErrorKind {
         PoolError::Exists(_) => ErrorKind::Exists,
         PoolError::Busy(_) => ErrorKind::Busy,
         PoolError::NeedsForce { .. } => ErrorKind::NeedsForce,
-        PoolError::Unavailable(_) => ErrorKind::Unavailable,
+        PoolError::Unavailable(_) | PoolError::Suspended { .. } => ErrorKind::Unavailable,
         PoolError::Unsupported(_) => ErrorKind::Unsupported,
         PoolError::Invalid(_) | PoolError::Devices(_) | PoolError::Engine(_) => ErrorKind::Failed,
     }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::daemon::{SUSPENDED, what_helps};
 use super::locks::PoolLock;
 use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::engine::{Leave, PoolHandle};
 use platter_api::messages::{ClosePool, ErrorBody};
+use platter_dsl::PoolError;
 
 /// How long a pool that was given up may take to go.
 const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ impl Daemon {
         if !self.pool(pool).is_ok_and(|pool| pool.is_suspended()) {
             return Ok(());
         }
-        Err(ErrorBody::new(format!("{what}: {SUSPENDED}")).hint(what_helps(pool)))
+        Err(failed(what, PoolError::Suspended { pool: pool.to_owned(), is_begun: false }))
     }
 
     fn forget_unavailable(&self, name: &str) -> Answer<bool> {

@@ -53,8 +53,8 @@ fn with_failmode_wait_everything_waits_for_the_devices_and_goes_on() {
     let status = lab.zpool("status tank").ok();
     status.says("faulted in response to IO failures").says("then run 'zpool clear'").says("ZFS-8000-HC");
     // What needs the devices is refused instead of hanging.
-    lab.zfs("create tank/fs").refused().says("pool I/O is currently suspended");
-    lab.zpool("sync tank").refused().says("pool I/O is currently suspended");
+    lab.zfs("create tank/fs").refused().says("pool I/O is currently suspended").says("run 'zpool clear tank'");
+    lab.zpool("sync tank").refused().says("pool I/O is currently suspended").says("run 'zpool clear tank'");
     lab.zpool("export tank").refused().says("pool I/O is currently suspended").says("zpool clear tank");
     lab.zpool("destroy tank").refused().says("pool I/O is currently suspended");
     assert!(!writer.is_finished(), "fsync cannot have been answered");
@@ -308,7 +308,7 @@ fn a_receive_that_a_suspension_ends_leaves_nothing_behind() {
     // What is told to be begun is done when the pool goes on.
     lab.zpool("sync tank").ok();
     disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
-    lab.zfs("create -u tank/new").refused().says("what was begun is done when it goes on");
+    lab.zfs("create -u tank/new").refused().says("done when it goes on").says("zpool clear tank");
     disks.set_all(Faults::default());
     lab.zpool("clear tank").ok();
     lab.zpool("sync tank").ok();
