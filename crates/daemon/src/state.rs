@@ -460,6 +460,7 @@ impl Daemon {
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
         self.follow_all_devices().await;
         let led = self.all_real(vec![call.device.clone()]).await;
+        self.look_again_at(&led).await;
         for (name, entry) in self.pools.read().iter() {
             if led.iter().any(|led| entry.real_devices.contains(led)) {
                 let is_spare = led.iter().any(|led| entry.real_spares().contains(led));

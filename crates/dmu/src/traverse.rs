@@ -255,6 +255,12 @@ impl Walk<'_> {
         object != META && resume.is_some_and(|resume| resume.object != META && object < resume.object)
     }
 
+    /// Whether all of this object is still to be shown: of one that the walk goes on in, a part may be freed.
+    fn is_whole(&self, object: ObjectId) -> bool {
+        let (Order::Downwards(resume) | Order::Upwards(resume)) = self.order;
+        !self.is_behind(object) && resume.is_none_or(|resume| resume.object != object)
+    }
+
     /// Walks one object's tree and spill block. Of the blocks at the top of the tree some may be read already.
     fn object<'s>(&'s self, object: ObjectId, dnode: &'s DnodePhys, started: Started) -> BoxFuture<'s, Walked> {
         async move {
@@ -351,7 +357,7 @@ impl Walk<'_> {
         let mut tops = Tops::new();
         for (at, (object, dnode)) in dnodes.iter().enumerate() {
             let started =
-                tops.take(at, &dnodes, |object, level| (!self.is_behind(object)).then(|| self.ahead(object, level, 0)));
+                tops.take(at, &dnodes, |object, level| self.is_whole(object).then(|| self.ahead(object, level, 0)));
             match dnode {
                 Ok(Some(dnode)) => self.object(*object, dnode, started).await?,
                 Ok(None) => {}

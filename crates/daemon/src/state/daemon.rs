@@ -102,9 +102,15 @@ pub struct Daemon {
 impl Daemon {
     /// Where these paths lead: to themselves where nothing is, or nothing answers in time.
     pub(super) async fn all_real(&self, paths: Vec<PathBuf>) -> Vec<PathBuf> {
-        let looks = paths.into_iter().map(|path| async move {
-            let seen = tokio::time::timeout(LOOK_MAX, self.paths.look(&path)).await;
-            seen.ok().and_then(|seen| seen.real).unwrap_or(path)
+        let led = self.leading(&paths).await;
+        led.into_iter().zip(paths).map(|(led, path)| led.unwrap_or(path)).collect()
+    }
+
+    /// Where these paths lead, when something is there and answers in time.
+    pub(super) async fn leading(&self, paths: &[PathBuf]) -> Vec<Option<PathBuf>> {
+        let looks = paths.iter().map(|path| async move {
+            let seen = tokio::time::timeout(LOOK_MAX, self.paths.look(path)).await;
+            seen.ok().and_then(|seen| seen.real)
         });
         join_all(looks).await
     }

@@ -1,6 +1,6 @@
 //! What is done to an open pool: `zpool set`, `sync`, `scrub`, `clear`, and changes of its devices and identity.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_api::messages::{ErrorBody, OperatePool};
@@ -143,15 +143,21 @@ impl Daemon {
     pub(super) async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
         let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
         let is_known = |entry: &Entry| entry.remembered.guid == guid && entry.remembered.devices == devices;
-        if self.pools.read().get(name).is_none_or(is_known) {
-            return;
+        if !self.pools.read().get(name).is_none_or(is_known) {
+            self.look_where_devices_are(name, pool).await;
         }
-        let mut real_devices = self.all_real(devices.clone()).await;
+    }
+
+    /// As [`Self::follow_devices`], also when paths are as they were: they may lead elsewhere.
+    pub(super) async fn look_where_devices_are(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
+        let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
+        let led = self.leading(&devices).await;
         if let Some(entry) = self.pools.write().get_mut(name) {
-            for (device, real) in devices.iter().zip(&mut real_devices).filter(|(device, real)| device == real) {
-                // What does not answer now is where it was.
-                real.clone_from(entry.led.get(device).unwrap_or(device));
-            }
+            // What does not answer now is where it was.
+            let place = |(device, led): (&PathBuf, Option<PathBuf>)| {
+                led.or_else(|| entry.led.get(device).cloned()).unwrap_or_else(|| device.clone())
+            };
+            let real_devices: Vec<PathBuf> = devices.iter().zip(led).map(place).collect();
             entry.led = devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
             (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
         }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit, visit_upwards};
 use platter_dmu::{NewDnode, Objset};
-use platter_ondisk::{BlkPtr, ObjectId, ObjsetType};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, ObjsetType};
 use platter_zio::{BlockStore, Bookmark, ZioError};
 
 #[derive(Default)]
@@ -19,6 +19,8 @@ struct Recorder {
     skip: Option<Bookmark>,
     /// No objects are looked into but this one.
     only: Option<ObjectId>,
+    /// What was to be read ahead.
+    ahead: Mutex<Vec<Bookmark>>,
 }
 
 impl Recorder {
@@ -29,6 +31,7 @@ impl Recorder {
 
 impl Visitor for Recorder {
     fn reads_ahead(&self, bookmark: Bookmark, _: &BlkPtr) -> bool {
+        self.ahead.lock().unwrap().push(bookmark);
         !self.leaves_out(bookmark)
     }
 
@@ -57,7 +60,7 @@ async fn populated(world: &World) -> Arc<Objset> {
     let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     for n in 0..70u64 {
         let new = NewDnode { indirect_shift: 12, ..file(512) };
-        let dnode = os.allocate(&tx, new).await.unwrap();
+        let dnode = os.allocate(&tx, new.clone()).await.unwrap();
         for blkid in [0, 1, 40, n * n * n] {
             if n % 3 != 0 {
                 dnode.write_block(&tx, blkid, Buf::copy_from(&[n as u8 + 1; 512])).await.unwrap();
@@ -196,4 +199,34 @@ async fn what_leads_to_the_next_files_is_read_ahead_and_nothing_that_is_left_out
     // The head, the dnodes and what leads to them, and the one file's block.
     assert!(few <= 1 + FILES / 32 + 8, "{few} reads");
     assert!(one.seen.lock().unwrap().iter().any(|(at, _)| at.object.0 == 9 && at.level == 0), "it is seen");
+}
+
+/// A walk that frees goes on within an object of which it has freed a part: nothing of that may be read, and repaired.
+#[tokio::test]
+async fn what_a_walk_is_past_is_not_read_ahead() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
+    let new = NewDnode { indirect_shift: 12, ..NewDnode::plain(ObjectType::PLAIN_FILE_CONTENTS, 512) };
+    for _ in 0..3 {
+        let dnode = os.allocate(&tx, new.clone()).await.unwrap();
+        for blkid in [0, 40, 80] {
+            dnode.write_block(&tx, blkid, Buf::copy_from(&[7; 512])).await.unwrap();
+        }
+    }
+    drop(tx);
+    world.sync(&os).await;
+    let tops = os.dnode(ObjectId(2)).await.unwrap().phys();
+    assert_eq!((tops.levels, tops.blkptrs.len()), (2, 3));
+    let top = |object, blkid| Bookmark { objset: ObjectId(54), object: ObjectId(object), level: 1, blkid };
+    let at = Bookmark { level: 0, blkid: 40, ..top(2, 0) };
+    let store: Arc<dyn BlockStore> = world.store.clone();
+    let (up, down) = (Recorder::default(), Recorder::default());
+    visit_upwards(&store, ObjectId(54), &os.root(), Some(at), &up).await.unwrap();
+    walk(&world, &os, Some(at), &down).await;
+    for recorder in [up, down] {
+        let ahead = recorder.ahead.into_inner().unwrap();
+        assert!([top(1, 0), top(1, 2), top(2, 0)].iter().all(|passed| !ahead.contains(passed)), "{ahead:?}");
+        assert!([top(2, 1), top(2, 2), top(3, 0), top(3, 2)].iter().all(|next| ahead.contains(next)), "{ahead:?}");
+    }
 }

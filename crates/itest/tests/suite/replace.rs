@@ -41,6 +41,34 @@ fn a_device_of_a_raidz_is_replaced() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
+/// Disks have links by their serial numbers, and another place when they are plugged in again.
+#[test]
+fn the_place_that_a_disk_behind_a_link_has_left_is_free() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let (dev, link) = (lab.dev(), lab.dev().join("link"));
+    std::os::unix::fs::symlink("d0", &link).expect("linked");
+    lab.create("", "tank", "mirror link d1");
+    lab.zpool("offline tank link").ok();
+    fs::rename(dev.join("d0"), dev.join("moved")).expect("moved");
+    fs::remove_file(&link).and_then(|()| std::os::unix::fs::symlink("moved", &link)).expect("linked");
+    lab.zpool("online tank link").ok();
+    let new_disk = || fs::File::create(dev.join("d0")).and_then(|file| file.set_len(128 << 20)).expect("a new one");
+    new_disk();
+    lab.zpool("create -n other moved").refused().says("is part of active pool 'tank'");
+    lab.zpool("create -n other link").refused().says("is part of active pool 'tank'");
+    lab.zpool("create -O mountpoint=none other d0").ok();
+    lab.zpool("destroy other").ok();
+    // There is no link any more.
+    fs::rename(dev.join("moved"), &link).expect("moved");
+    fs::File::create(dev.join("moved")).and_then(|file| file.set_len(128 << 20)).expect("another one");
+    lab.zpool("create -O mountpoint=none other moved").ok();
+    lab.zpool("create -n -f another link").refused().says("is part of active pool 'tank'");
+    lab.zpool("destroy other").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 #[test]
 fn another_device_at_the_same_path_takes_the_place() {
     let Some(lab) = Lab::open() else { return };
