@@ -64,6 +64,7 @@ pub mod traverse;
 mod traverse_ahead;
 mod treesync;
 pub mod userused;
+mod visitor;
 mod write;
 pub mod zap;
 mod zap_entries;

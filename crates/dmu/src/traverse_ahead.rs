@@ -16,7 +16,7 @@ use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
 use tokio::task::JoinHandle;
 
 use crate::read::TreeReader;
-use crate::traverse::Visitor;
+use crate::visitor::Visitor;
 
 /// Interior blocks of one level that are read ahead of the walk.
 const READ_AHEAD: usize = 8;

@@ -35,7 +35,8 @@ impl Daemon {
         self.pools.read().get(pool).is_some_and(|entry| led.iter().any(|led| entry.real_spares().contains(led)))
     }
 
-    /// Looks where the devices are of each pool that had one at one of these places: its path may lead elsewhere by now.
+    /// Looks where the devices are of each pool that had one at one of these places: its path may lead elsewhere
+    /// by now.
     pub(super) async fn look_again_at(&self, places: &[PathBuf]) {
         let has_one = |entry: &Entry| places.iter().any(|place| entry.real_devices.contains(place));
         let pools: Vec<_> = {

@@ -170,7 +170,8 @@ async fn damage_is_reported_and_the_walk_goes_on() {
     assert!(recorder.seen.into_inner().unwrap().iter().any(|(bookmark, _)| bookmark.object.0 > 51));
 }
 
-/// A disk would move its head for each file, one after the other: the blocks that lead to the next ones are read meanwhile.
+/// A disk would move its head for each file, one after the other: the blocks that lead to the next ones are read
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn what_leads_to_the_next_files_is_read_ahead_and_nothing_that_is_left_out() {
     const FILES: u64 = 200;
