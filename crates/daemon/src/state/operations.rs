@@ -152,7 +152,8 @@ impl Daemon {
     pub(super) async fn look_where_devices_are(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
         let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
         let led = self.leading(&devices).await;
-        if let Some(entry) = self.pools.write().get_mut(name) {
+        // Another pool may have that name by now.
+        if let Some(entry) = self.pools.write().get_mut(name).filter(|entry| Arc::ptr_eq(&entry.pool, pool)) {
             // What does not answer now is where it was.
             let place = |(device, led): (&PathBuf, Option<PathBuf>)| {
                 led.or_else(|| entry.led.get(device).cloned()).unwrap_or_else(|| device.clone())
