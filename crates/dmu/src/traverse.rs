@@ -112,7 +112,7 @@ impl Walk<'_> {
     }
 
     fn ahead(&self, object: ObjectId, level: u8, first: u64) -> Ahead<'_> {
-        Ahead { store: self.store, visitor: self.visitor, reader: self.reader(object), level, first }
+        Ahead { visitor: self.visitor, reader: self.reader(object), level, first }
     }
 
     async fn whole(&self, root: &BlkPtr) -> Result<WalkEnd> {

@@ -8,11 +8,10 @@
 //! - nothing is read ahead that the visitor would leave out, as far as it says so.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
-use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
+use platter_zio::{Bookmark, Result, ZioError};
 use tokio::task::JoinHandle;
 
 use crate::read::TreeReader;
@@ -35,7 +34,6 @@ impl Drop for Started {
 
 /// The blocks from `first` on of one level of an object.
 pub(crate) struct Ahead<'a> {
-    pub store: &'a Arc<dyn BlockStore>,
     pub visitor: &'a dyn Visitor,
     pub reader: TreeReader<'a>,
     pub level: u8,
@@ -52,8 +50,8 @@ impl Ahead<'_> {
         assert!(started.0.back().is_none_or(|(before, _)| *before < at), "reads are begun in order");
         let bookmark = self.bookmark(at);
         if !bp.is_hole() && self.visitor.reads_ahead(bookmark, &bp) {
-            let store = self.store.clone();
-            let read = tokio::spawn(async move { store.read(&bp, bookmark, Priority::Scrub).await });
+            let (store, priority) = (self.reader.store.clone(), self.reader.priority);
+            let read = tokio::spawn(async move { store.read(&bp, bookmark, priority).await });
             started.0.push_back((at, read));
         }
     }
@@ -90,7 +88,8 @@ impl<'a> ReadAhead<'a> {
         }
         let bookmark = self.ahead.bookmark(at);
         let Some((_, read)) = self.started.0.pop_front_if(|&mut (index, _)| index == at) else {
-            return self.ahead.store.read(&self.pointers[at], bookmark, Priority::Scrub).await;
+            let TreeReader { store, priority, .. } = self.ahead.reader;
+            return store.read(&self.pointers[at], bookmark, priority).await;
         };
         match read.await {
             Ok(block) => block,

@@ -34,7 +34,7 @@ pub enum PoolError {
     #[error("{0}")]
     Unavailable(String),
     /// Too many devices of the pool fail: its I/O waits for them.
-    #[error("{SUSPENDED}{}", if *is_begun { UNDER_WAY } else { "" })]
+    #[error("pool I/O is currently suspended{}", if *is_begun { "; what was begun is done when it goes on" } else { "" })]
     Suspended {
         /// The pool's name.
         pool: String,
@@ -64,11 +64,6 @@ impl PoolError {
         Self::Invalid(text.into())
     }
 }
-
-/// What is said of a suspended pool.
-const SUSPENDED: &str = "pool I/O is currently suspended";
-/// What is said of a change that was handed in before that.
-const UNDER_WAY: &str = "; what was begun is done when it goes on";
 
 /// The result of pool operations.
 pub type Result<T> = std::result::Result<T, PoolError>;

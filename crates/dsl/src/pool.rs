@@ -429,7 +429,7 @@ impl DslPool {
     }
 
     /// # Errors
-    /// [`PoolError::Suspended`] when it is suspended or stopped.
+    /// [`PoolError::Suspended`] when the pool is suspended or stopped.
     pub fn check_running(&self) -> Result<()> {
         match self.store.suspension().phase() {
             Phase::Running => Ok(()),

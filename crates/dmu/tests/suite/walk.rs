@@ -60,7 +60,7 @@ async fn populated(world: &World) -> Arc<Objset> {
     let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     for n in 0..70u64 {
         let new = NewDnode { indirect_shift: 12, ..file(512) };
-        let dnode = os.allocate(&tx, new.clone()).await.unwrap();
+        let dnode = os.allocate(&tx, new).await.unwrap();
         for blkid in [0, 1, 40, n * n * n] {
             if n % 3 != 0 {
                 dnode.write_block(&tx, blkid, Buf::copy_from(&[n as u8 + 1; 512])).await.unwrap();

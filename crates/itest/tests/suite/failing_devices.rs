@@ -308,7 +308,8 @@ fn a_receive_that_a_suspension_ends_leaves_nothing_behind() {
     // What is told to be begun is done when the pool goes on.
     lab.zpool("sync tank").ok();
     disks.set_all(Faults { write: true, flush: true, ..Faults::default() });
-    lab.zfs("create -u tank/new").refused().says("done when it goes on").says("zpool clear tank");
+    let refused = lab.zfs("create -u tank/new").refused();
+    refused.says("what was begun is done when it goes on").says("zpool clear tank");
     disks.set_all(Faults::default());
     lab.zpool("clear tank").ok();
     lab.zpool("sync tank").ok();
