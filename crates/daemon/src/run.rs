@@ -130,6 +130,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     let descriptors = tokio::spawn(daemon.descriptors().serve(descriptors, of_guests));
     daemon.watch_devices();
     daemon.watch_faults();
+    daemon.watch_places();
     daemon.keep_schedules();
     daemon.serve_snapshot_folders();
     let (stop, mut stopped) = watch::channel(false);

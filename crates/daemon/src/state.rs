@@ -12,6 +12,7 @@ mod daemon;
 mod datasets;
 mod delegation;
 mod dependents;
+mod device_places;
 mod diffs;
 mod disks;
 mod faults;
@@ -458,9 +459,7 @@ impl Daemon {
 
     /// `zpool labelclear`.
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
-        self.follow_all_devices().await;
-        let led = self.all_real(vec![call.device.clone()]).await;
-        self.look_again_at(&led).await;
+        let led = self.leading_among_devices(vec![call.device.clone()]).await;
         for (name, entry) in self.pools.read().iter() {
             if led.iter().any(|led| entry.real_devices.contains(led)) {
                 let is_spare = led.iter().any(|led| entry.real_spares().contains(led));

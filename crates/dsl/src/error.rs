@@ -34,7 +34,10 @@ pub enum PoolError {
     #[error("{0}")]
     Unavailable(String),
     /// Too many devices of the pool fail: its I/O waits for them.
-    #[error("pool I/O is currently suspended{}", if *is_begun { "; what was begun is done when it goes on" } else { "" })]
+    #[error(
+        "pool I/O is currently suspended{}",
+        if *is_begun { "; what was begun is done when it goes on" } else { "" }
+    )]
     Suspended {
         /// The pool's name.
         pool: String,

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::future::join_all;
 use parking_lot::RwLock;
-use platter_device::{DeviceSource, SystemDevices};
+use platter_device::SystemDevices;
 use platter_dsl::PoolError;
 
 use super::locks::Locks;
@@ -30,16 +29,14 @@ use platter_api::messages::{ErrorBody, ErrorKind};
 /// Result of an operation; the error is ready to be shown.
 pub type Answer<T> = Result<T, ErrorBody>;
 
-/// For how long a path is looked at.
-const LOOK_MAX: Duration = Duration::from_secs(5);
-
 /// A pool that is open.
 pub(super) struct Entry {
     pub(super) pool: Arc<dyn PoolHandle>,
     pub(super) opened: Instant,
     pub(super) altroot: Option<PathBuf>,
     pub(super) remembered: RememberedPool,
-    /// Where its devices' paths led when it was opened: asked again, a device that hangs would hold up all pools.
+    /// Where its devices' paths led when they were last looked at (`device_places`): asked each time, a device that
+    /// hangs would hold up all pools.
     pub(super) real_devices: Vec<PathBuf>,
     /// The same by the paths that led there.
     pub(super) led: BTreeMap<PathBuf, PathBuf>,
@@ -100,19 +97,9 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Where these paths lead: to themselves where nothing is, or nothing answers in time.
-    pub(super) async fn all_real(&self, paths: Vec<PathBuf>) -> Vec<PathBuf> {
-        let led = self.leading(&paths).await;
-        led.into_iter().zip(paths).map(|(led, path)| led.unwrap_or(path)).collect()
-    }
-
-    /// Where these paths lead, when something is there and answers in time.
-    pub(super) async fn leading(&self, paths: &[PathBuf]) -> Vec<Option<PathBuf>> {
-        let looks = paths.iter().map(|path| async move {
-            let seen = tokio::time::timeout(LOOK_MAX, self.paths.look(path)).await;
-            seen.ok().and_then(|seen| seen.real)
-        });
-        join_all(looks).await
+    /// The pools that are open.
+    pub(super) fn handles(&self) -> Vec<(String, Arc<dyn PoolHandle>)> {
+        self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect()
     }
 
     /// Where commands hand over their descriptors.

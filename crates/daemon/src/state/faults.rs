@@ -50,15 +50,6 @@ async fn watch(daemon: Weak<Daemon>) {
     }
 }
 
-/// Follows the devices of all pools, so that the next daemon finds them where they are.
-async fn follow(daemon: Weak<Daemon>) {
-    loop {
-        tokio::time::sleep(policy::LOOK).await;
-        let Some(daemon) = daemon.upgrade() else { return };
-        daemon.follow_all_devices().await;
-    }
-}
-
 /// Writes what is remembered whenever it changes: the daemon's folder may hang.
 async fn remember(daemon: Weak<Daemon>) {
     loop {
@@ -81,7 +72,6 @@ impl Daemon {
         self.engine.hold(self.faults.held());
         tokio::spawn(watch(Arc::downgrade(self)));
         tokio::spawn(remember(Arc::downgrade(self)));
-        tokio::spawn(follow(Arc::downgrade(self)));
     }
 
     fn open_pools(&self) -> Vec<Of> {

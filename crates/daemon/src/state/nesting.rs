@@ -50,7 +50,7 @@ impl Daemon {
             let device = mounted.try_lock().ok().and_then(|mounted| mounted.device());
             places.extend(device.map(|device| (device, pool.clone())));
         }
-        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        let pools = self.handles();
         let below = pools.into_iter().map(|(name, pool)| async move {
             (name, timeout(ASKING, pool.file_systems_below()).await.unwrap_or_default())
         });

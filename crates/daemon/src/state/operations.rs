@@ -1,6 +1,6 @@
 //! What is done to an open pool: `zpool set`, `sync`, `scrub`, `clear`, and changes of its devices and identity.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use platter_api::messages::{ErrorBody, OperatePool};
@@ -8,7 +8,7 @@ use platter_api::report::PropertyValue;
 use platter_api::request::{Changed, PoolChange, PoolOperation, ScrubAction, VdevRequest};
 use platter_dsl::PoolError;
 
-use super::{Answer, Daemon, Entry, failed, failed_creation};
+use super::{Answer, Daemon, failed, failed_creation};
 use crate::engine::PoolHandle;
 
 /// How a message begins that says what went wrong.
@@ -129,40 +129,5 @@ impl Daemon {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Remembers where the devices of all pools are: they join and leave without a command, too.
-    pub(super) async fn follow_all_devices(&self) {
-        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
-        for (name, pool) in pools {
-            self.follow_devices(&name, &pool).await;
-        }
-    }
-
-    /// Remembers where a pool's devices are now, when that or its guid has changed.
-    pub(super) async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
-        let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
-        let is_known = |entry: &Entry| entry.remembered.guid == guid && entry.remembered.devices == devices;
-        if !self.pools.read().get(name).is_none_or(is_known) {
-            self.look_where_devices_are(name, pool).await;
-        }
-    }
-
-    /// As [`Self::follow_devices`], also when paths are as they were: they may lead elsewhere.
-    pub(super) async fn look_where_devices_are(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
-        let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
-        let led = self.leading(&devices).await;
-        // Another pool may have that name by now.
-        if let Some(entry) = self.pools.write().get_mut(name).filter(|entry| Arc::ptr_eq(&entry.pool, pool)) {
-            // What does not answer now is where it was.
-            let place = |(device, led): (&PathBuf, Option<PathBuf>)| {
-                led.or_else(|| entry.led.get(device).cloned()).unwrap_or_else(|| device.clone())
-            };
-            let real_devices: Vec<PathBuf> = devices.iter().zip(led).map(place).collect();
-            entry.led = devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
-            (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
-        }
-        // Logged: the next daemon looks beside the places that it knows.
-        let _ = self.remember();
     }
 }

@@ -31,22 +31,8 @@ impl Daemon {
 
     /// Whether a path leads to a spare of this pool.
     pub(super) async fn is_spare_of(&self, pool: &str, path: &Path) -> bool {
-        let led = self.all_real(vec![path.to_owned()]).await;
+        let led = self.leading_among_devices(vec![path.to_owned()]).await;
         self.pools.read().get(pool).is_some_and(|entry| led.iter().any(|led| entry.real_spares().contains(led)))
-    }
-
-    /// Looks where the devices are of each pool that had one at one of these places: its path may lead elsewhere
-    /// by now.
-    pub(super) async fn look_again_at(&self, places: &[PathBuf]) {
-        let has_one = |entry: &Entry| places.iter().any(|place| entry.real_devices.contains(place));
-        let pools: Vec<_> = {
-            let pools = self.pools.read();
-            let concerned = pools.iter().filter(|(_, entry)| has_one(entry));
-            concerned.map(|(name, entry)| (name.clone(), entry.pool.clone())).collect()
-        };
-        for (name, pool) in pools {
-            self.look_where_devices_are(&name, &pool).await;
-        }
     }
 
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
@@ -57,11 +43,9 @@ impl Daemon {
         into: Option<&str>,
         force: bool,
     ) -> Answer<()> {
-        self.follow_all_devices().await;
         let given: Vec<(bool, PathBuf)> =
             vdevs.iter().flat_map(|vdev| vdev.leaves().iter().map(|leaf| (vdev.is_spare(), leaf.clone()))).collect();
-        let led = self.all_real(given.iter().map(|(_, leaf)| leaf.clone()).collect()).await;
-        self.look_again_at(&led).await;
+        let led = self.leading_among_devices(given.iter().map(|(_, leaf)| leaf.clone()).collect()).await;
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
             let spares = entry.real_spares();

@@ -91,7 +91,7 @@ impl Daemon {
 
     /// Has every pool looked after that is not at it already; answers when to look again.
     fn begin_schedules(self: &Arc<Self>) -> Duration {
-        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        let pools = self.handles();
         let (now, mut live) = (Moment(now_seconds()), BTreeSet::new());
         for (name, pool) in pools {
             let in_force = pool.in_force(SNAP);

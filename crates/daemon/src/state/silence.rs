@@ -40,7 +40,7 @@ impl Daemon {
 
     /// Looks once.
     fn look(&self, seen: &mut Seen) {
-        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        let pools = self.handles();
         let mut silent = BTreeMap::new();
         let mut now = Seen::new();
         for (pool, handle) in pools {
