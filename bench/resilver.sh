@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 BINARY=${BINARY:-target/release/platter} BENCH=${BENCH:-target/release/platter-bench}
 [ -x "$BINARY" ] && [ -x "$BENCH" ] || { echo "no $BINARY or $BENCH: cargo build --release --workspace --bins" >&2; exit 1; }
 FOLDER=$(mktemp -d)
-mount -t tmpfs -o size=14G tmpfs "$FOLDER"
+mount -t tmpfs -o size=19G tmpfs "$FOLDER"
 mkdir -p "$FOLDER"/{bin,home,files,drives,mnt}
 export PLATTER_HOME=$FOLDER/home PATH=$FOLDER/bin:$PATH
 cp "$BINARY" "$FOLDER/bin/platter"
@@ -82,10 +82,11 @@ PYTHON
     fio --name=x --read_iolog="$FOLDER/log" --replay_no_stall=1 --direct=1 --ioengine=io_uring --iodepth=8 --end_fsync=1 --output-format=json |
         python3 -c "import json, sys; job = json.load(sys.stdin)['jobs'][0]; print(max(job[way]['runtime'] for way in ('read', 'write')) / 1000)"
 }
-# Files of MEGABYTES in pieces of 128 KiB in any order, a part of them written anew twice: an aged pool.
+# Files of MEGABYTES in pieces of 128 KiB in any order, a part of them written anew twice: an aged pool. What is freed
+# leaves memory now and then, so that larger drives fit into it.
 fill() {
     python3 - "$MNT/tank" "$1" <<'PYTHON'
-import os, random, sys
+import os, random, subprocess, sys
 random.seed(1)
 folder, count = sys.argv[1], int(sys.argv[2]) * 8
 pieces = [(number % 16, number // 16) for number in range(count)]
@@ -97,6 +98,8 @@ for round in range(3):
         os.pwrite(files[file], os.urandom(131072), place * 131072)
         if number % 1000 == 999:
             os.sync()
+        if number % 4000 == 3999:
+            subprocess.run("zpool sync && zpool trim -w tank", shell=True, check=True)
 PYTHON
     zpool sync
 }
@@ -117,7 +120,7 @@ replaced() {
 }
 mirror() { replaced "mirror: resilver of half a disk, aged" mirror 3 6G 2900; }
 rebuild() { replaced "rebuild: sequential reconstruction of the same" mirror 3 6G 2900 -s; }
-raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 2G 5800; }
+raidz() { replaced "raidz: resilver of a disk of seven, half full, aged" raidz 8 3100M 9000; }
 
 # A disk of a mirror of 1 TiB misses 1 GiB.
 missed() {
