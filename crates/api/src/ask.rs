@@ -30,7 +30,7 @@ use crate::report::{FoundPools, HistoryEntry};
 use crate::request::Changed;
 use crate::schedules::{ListSchedules, ScheduleReport};
 use crate::snapshots::{
-    CloneSnapshot, DeleteQueue, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetDeleteQueue, GetHolds,
+    CloneSnapshot, DeleteQueue, DestroySnapshots, DestroyedSnapshots, DiffSnapshots, GetDeleteQueue, GetHolds,
     GetWritten, HoldSnapshot, Holds, PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots, Written,
 };
 use crate::splits::{SplitAnswer, SplitPool};
@@ -134,7 +134,7 @@ operations! {
         "rollback_dataset" RollbackDataset -> Outcome,
         "clone_snapshot" CloneSnapshot -> Outcome,
         "promote_dataset" PromoteDataset -> Outcome,
-        "diff_snapshots" DiffSnapshots -> Diff,
+        "diff_snapshots" DiffSnapshots -> Outcome,
         "send_stream" SendStream -> SentStream,
         "receive_stream" ReceiveStream -> ReceivedStream,
         "abort_receive" AbortReceive -> Outcome,

@@ -216,6 +216,9 @@ pub struct DiffSnapshots {
     pub from: String,
     /// Full name of the later one, or of the file system for what is there now.
     pub to: String,
+    /// Under which name a pipe was handed over. Into it goes a line with a [`DiffHeader`], and one with a [`DiffEntry`]
+    /// for each difference as it is found, by object number, each as JSON.
+    pub descriptor: String,
 }
 
 /// What became of a file. In paths, what is no printable character of ASCII is a backslash and four octal digits.
@@ -249,11 +252,9 @@ pub struct DiffEntry {
     pub path: String,
 }
 
-/// Answer to [`DiffSnapshots`].
+/// What is true of all differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Diff {
+pub struct DiffHeader {
     /// Where the file system is mounted, in the form of a path; empty for the root.
     pub mounted_at: String,
-    /// The differences, by object number.
-    pub changes: Vec<DiffEntry>,
 }

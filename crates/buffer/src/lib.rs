@@ -14,7 +14,7 @@ mod pool;
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -176,6 +176,11 @@ impl Buf {
         Self { memory: self.memory.clone(), start: self.start + from, length: to - from }
     }
 
+    /// A note of this buffer that does not keep its memory.
+    pub fn downgrade(&self) -> WeakBuf {
+        WeakBuf { memory: Arc::downgrade(&self.memory), start: self.start, length: self.length }
+    }
+
     /// A writable buffer with these bytes: the same memory when this was the only owner of a whole buffer, else a copy.
     pub fn into_mut(self) -> BufMut {
         if self.start == 0 {
@@ -209,6 +214,28 @@ impl Buf {
             Some(Memory::Own(pages)) => &mut pages.0.as_mut_bytes()[start..start + length],
             _ => unreachable!("just made its own"),
         }
+    }
+}
+
+/// A note of a buffer by which that can be recognized, and with it its bytes: no memory is changed that there is a note
+/// of.
+pub struct WeakBuf {
+    memory: Weak<Memory>,
+    start: usize,
+    length: usize,
+}
+
+impl WeakBuf {
+    /// Whether `buf` is the same part of the same memory.
+    pub fn is(&self, buf: &Buf) -> bool {
+        // Where memory was that there is a note of, there is no other one.
+        std::ptr::eq(self.memory.as_ptr(), Arc::as_ptr(&buf.memory))
+            && (self.start, self.length) == (buf.start, buf.length)
+    }
+
+    /// Whether anybody has the memory.
+    pub fn is_held(&self) -> bool {
+        self.memory.strong_count() > 0
     }
 }
 
@@ -276,6 +303,21 @@ mod tests {
         other.make_mut()[0] = b'I';
         assert_eq!(&original[..], b"zfs in user space");
         assert_eq!(&other[..], b"In user space");
+    }
+
+    #[test]
+    fn a_note_is_of_the_same_bytes() {
+        let buf = Buf::copy_from(&[1; 8192]);
+        let note = buf.downgrade();
+        assert!(note.is(&buf.clone()) && !note.is(&buf.slice(..4096)) && !note.is(&Buf::copy_from(&buf)));
+        let mut own = buf.into_mut();
+        assert!(!note.is_held());
+        own[0] = 2;
+        assert!(!note.is(&own.freeze()), "the memory may be the same, but not the bytes");
+        let mut buf = Buf::copy_from(&[1; 8192]);
+        let note = buf.downgrade();
+        buf.make_mut()[0] = 2;
+        assert!(!note.is(&buf));
     }
 
     #[test]

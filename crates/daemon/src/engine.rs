@@ -26,6 +26,7 @@ use platter_dsl::volume::Plan;
 use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
 use platter_spa::{Events, Idleness, Pool, Unwritten};
+use tokio::sync::mpsc;
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -71,6 +72,10 @@ pub trait Identity {
     }
     /// Where its hot spares are, also those in use.
     fn spare_paths(&self) -> Vec<PathBuf>;
+    /// Where those of them are that stand in for another device of it.
+    fn spares_at_work(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// The path of the device of this guid or name, when it has one.
     fn path_of(&self, _device: &str) -> Option<PathBuf> {
         None
@@ -141,9 +146,9 @@ pub trait Reports {
     async fn snapshots_would_free(&self, _names: &[String]) -> Result<u64> {
         Ok(0)
     }
-    /// What differs in the snapshot `to` from the earlier one `from`, both by full name.
-    async fn differences(&self, _from: &str, _to: &str) -> Result<Vec<DiffEntry>> {
-        Ok(Vec::new())
+    /// Tells `found` what differs in the snapshot `to` from the earlier one `from`, both by full name.
+    async fn differences(&self, _from: &str, _to: &str, _found: mpsc::Sender<DiffEntry>) -> Result<()> {
+        Ok(())
     }
     /// What a data set itself allows to whom.
     async fn granted(&self, _dataset: &str) -> Result<Granted> {

@@ -24,6 +24,7 @@ use platter_dsl::{PoolError, Result};
 use platter_ondisk::dsl::PermissionKey;
 use platter_ondisk::{ObjectId, Txg};
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
+use tokio::sync::mpsc;
 
 use crate::diff_entries::diff_entry;
 use crate::engine::{Engine, Identity, Leave, Liveness, Operations, PoolHandle, Reports};
@@ -232,6 +233,10 @@ impl Identity for RealPool {
         self.0.spare_paths()
     }
 
+    fn spares_at_work(&self) -> Vec<PathBuf> {
+        self.0.spares_at_work()
+    }
+
     fn path_of(&self, device: &str) -> Option<PathBuf> {
         self.0.path_of(device)
     }
@@ -311,12 +316,20 @@ impl Reports for RealPool {
         self.0.dsl().snapshots_would_free(names).await
     }
 
-    async fn differences(&self, from: &str, to: &str) -> Result<Vec<DiffEntry>> {
+    async fn differences(&self, from: &str, to: &str, found: mpsc::Sender<DiffEntry>) -> Result<()> {
         let dsl = self.0.dsl();
         dsl.check_descends(to, from).await?;
         let (old, new) = (dsl.open_snapshot(from).await?, dsl.open_snapshot(to).await?);
-        let found = platter_zpl::diff::differences(&old, &new).await?;
-        Ok(found.into_iter().map(diff_entry).collect())
+        let (sender, mut differences) = mpsc::channel(1);
+        let pass_on = async move {
+            while let Some(difference) = differences.recv().await {
+                if found.send(diff_entry(difference)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let (compared, ()) = tokio::join!(platter_zpl::diff::differences(&old, &new, sender), pass_on);
+        Ok(compared?)
     }
 
     async fn granted(&self, dataset: &str) -> Result<Granted> {

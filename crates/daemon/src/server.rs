@@ -180,7 +180,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation, asker: 
         Operation::HoldSnapshot(call) => json::<HoldSnapshot>(daemon.hold_snapshot(&call).await),
         Operation::RollbackDataset(call) => json::<RollbackDataset>(daemon.rollback_dataset(&call).await),
         Operation::CloneSnapshot(call) => json::<CloneSnapshot>(daemon.clone_snapshot(&call, asker).await),
-        Operation::DiffSnapshots(call) => json::<DiffSnapshots>(daemon.diff(&call).await),
+        Operation::DiffSnapshots(call) => json::<DiffSnapshots>(daemon.diff(&call, asker).await),
         Operation::PromoteDataset(call) => json::<PromoteDataset>(daemon.promote_dataset(&call).await),
         Operation::SendStream(call) => json::<SendStream>(daemon.send_stream(&call, asker).await),
         Operation::ReceiveStream(call) => json::<ReceiveStream>(daemon.receive_stream(&call, asker).await),

@@ -37,12 +37,22 @@ pub(crate) fn span(level: u8, index: u64, epbs: u32) -> (u64, u64) {
 
 /// Pointer `index` of an indirect block.
 pub(crate) fn pointer(block: &[u8], index: usize) -> BlkPtr {
-    BlkPtr::decode(&block[index * BLKPTR_SIZE..])
+    let bytes = &block[index * BLKPTR_SIZE..][..BLKPTR_SIZE];
+    // Most blocks have few pointers.
+    if bytes == [0; BLKPTR_SIZE] { BlkPtr::HOLE } else { BlkPtr::decode(bytes) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_pointer_is_zeros() {
+        let mut bytes = [0; BLKPTR_SIZE];
+        assert_eq!(BlkPtr::decode(&bytes), BlkPtr::HOLE);
+        BlkPtr::HOLE.encode(&mut bytes);
+        assert_eq!(bytes, [0; BLKPTR_SIZE]);
+    }
 
     #[test]
     fn levels_grow_where_openzfs_grows_them() {

@@ -84,18 +84,22 @@ pub async fn changes(
     from: From,
     visitor: &dyn ChangeVisitor,
 ) -> Result<()> {
-    if root.is_hole() || root.birth() <= since {
-        return Ok(());
-    }
-    let bookmark = Bookmark { objset, object: META, level: -1, blkid: 0 };
-    let head = store.read(root, bookmark, Priority::AsyncRead).await?;
-    let head = ObjsetPhys::decode(&head).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
-    let meta = Arc::new(head.meta_dnode);
-    if meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
-        return Err(ZioError::corrupt("meta-dnode", format!("blocks of {} bytes", meta.data_block_size())));
-    }
-    let walk = Walk { store, objset, since, from, visitor };
-    walk.pointers(META, &meta, meta.levels - 1, 0, &meta.blkptrs).await
+    Walk { store, objset, since, from, contents: true, visitor }.whole(root).await
+}
+
+/// Shows which objects `objset`, whose root is `root`, has since group `since`, or may have no longer, but not what is
+/// in them: of these numbers the blocks of dnodes changed.
+///
+/// # Errors
+/// As [`changes`].
+pub async fn changed_objects(
+    store: &Arc<dyn BlockStore>,
+    objset: ObjectId,
+    root: &BlkPtr,
+    since: Txg,
+    visitor: &dyn ChangeVisitor,
+) -> Result<()> {
+    Walk { store, objset, since, from: From::default(), contents: false, visitor }.whole(root).await
 }
 
 struct Walk<'a> {
@@ -103,10 +107,27 @@ struct Walk<'a> {
     objset: ObjectId,
     since: Txg,
     from: From,
+    /// Whether what is in objects is shown, too.
+    contents: bool,
     visitor: &'a dyn ChangeVisitor,
 }
 
 impl Walk<'_> {
+    async fn whole(&self, root: &BlkPtr) -> Result<()> {
+        if root.is_hole() || root.birth() <= self.since {
+            return Ok(());
+        }
+        let bookmark = Bookmark { objset: self.objset, object: META, level: -1, blkid: 0 };
+        let head = self.store.read(root, bookmark, Priority::AsyncRead).await?;
+        let head =
+            ObjsetPhys::decode(&head).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
+        let meta = Arc::new(head.meta_dnode);
+        if meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
+            return Err(ZioError::corrupt("meta-dnode", format!("blocks of {} bytes", meta.data_block_size())));
+        }
+        self.pointers(META, &meta, meta.levels - 1, 0, &meta.blkptrs).await
+    }
+
     fn reader(&self, object: ObjectId) -> TreeReader<'_> {
         TreeReader { store: self.store, flights: None, objset: self.objset, object, priority: Priority::AsyncRead }
     }
@@ -232,6 +253,9 @@ impl Walk<'_> {
 
     async fn object(&self, object: ObjectId, dnode: Arc<DnodePhys>) -> Result<()> {
         self.visitor.change(Change::Object(object, dnode.clone())).await?;
+        if !self.contents {
+            return Ok(());
+        }
         self.pointers(object, &dnode, dnode.levels - 1, 0, &dnode.blkptrs).await?;
         match dnode.spill.filter(|bp| !bp.is_hole() && !self.is_old(bp)) {
             Some(spill) => self.visitor.change(Change::Spill(object, spill)).await,

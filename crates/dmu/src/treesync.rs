@@ -269,9 +269,9 @@ impl TreeSync<'_> {
         }
         let fill = pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).fold(0, u64::saturating_add);
         let mut block = BufMut::zeroed(size as usize);
-        for (bp, bytes) in pointers.iter().zip(block.chunks_exact_mut(BLKPTR_SIZE)) {
-            bp.encode(bytes);
-        }
+        // Most blocks have few pointers.
+        let encoded = pointers.iter().zip(block.chunks_exact_mut(BLKPTR_SIZE));
+        encoded.filter(|(bp, _)| **bp != BlkPtr::HOLE).for_each(|(bp, bytes)| bp.encode(bytes));
         drop(pointers);
         let policy = self.policy(BlockKind::Tree { level, blkid: index }, fill);
         let new = self.context.write(block.freeze(), policy, *old).await?;

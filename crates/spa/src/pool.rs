@@ -237,6 +237,13 @@ impl Pool {
         self.core.spares.configs().into_iter().filter_map(|spare| spare.path.map(PathBuf::from)).collect()
     }
 
+    /// Paths of those of its hot spares that stand in for another device of this pool.
+    pub fn spares_at_work(&self) -> Vec<PathBuf> {
+        let mut spares = self.core.spares.configs();
+        spares.retain(|spare| spare_looks::is_in_use(&self.core, spare.guid));
+        spares.into_iter().filter_map(|spare| spare.path.map(PathBuf::from)).collect()
+    }
+
     /// Everything about it.
     ///
     /// # Errors

@@ -48,6 +48,8 @@ fn begin(core: &Core, state: &mut ScanState, func: u64, after: Txg) {
         to_examine: core.dsl.store.state().allocator.lock().allocated(),
         ..ScanPhys::default()
     };
+    // Another walk mended that.
+    core.dsl.store.state().repaired_by_walks.store(0, Ordering::Relaxed);
     state.begin(phys, Roster::begin(&dtl::leaves(core), max_txg));
     if func == scan_func::RESILVER {
         // What is older need not be looked at.

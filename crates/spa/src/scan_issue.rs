@@ -152,10 +152,13 @@ async fn verify(core: &Arc<Core>, lost: &Mutex<Lost>, bookmark: Bookmark, bp: &B
     let store: &Store = &core.dsl.store;
     let outcome = store.scrub(bp, bookmark).await;
     let bytes = bp.asize();
+    // What leads to others was read, and so mended, before its turn came.
+    let mended = store.state().repaired_by_walks.swap(0, Ordering::Relaxed);
     let mut scrub = core.scan.lock();
     // What an earlier scan left on disk may be anything.
     scrub.phys.examined = scrub.phys.examined.saturating_add(bytes);
     scrub.issued = scrub.issued.saturating_add(bytes);
+    scrub.phys.processed = scrub.phys.processed.saturating_add(mended);
     match outcome {
         Ok(block) => {
             scrub.phys.processed = scrub.phys.processed.saturating_add(block.repaired);

@@ -41,6 +41,7 @@ pub mod allocator;
 pub mod block_store;
 mod born;
 pub mod cache;
+mod compressed;
 mod copies;
 mod disabled;
 mod disabling;

@@ -385,7 +385,8 @@ impl<'a> Copies<'a> {
             match self.issue(dva, priority).await {
                 Ok(bytes) => {
                     for bad in wrong {
-                        self.repair(bad, &bytes, false).await;
+                        let ScrubbedBlock { repaired, .. } = self.repair(bad, &bytes, false).await;
+                        self.note_repaired(priority, repaired);
                     }
                     return Ok(bytes);
                 }
@@ -403,7 +404,15 @@ impl<'a> Copies<'a> {
         let vdev = vdev_of(self.store, dva)?;
         let (bytes, outcome) = vdev.read(self.extent(dva), priority, &|bytes| self.is_right(bytes)).await?;
         self.store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
+        self.note_repaired(priority, outcome.repaired_bytes);
         Ok(bytes)
+    }
+
+    /// What a walk reads it mends by reading: whoever walks finds nothing wrong there any more.
+    fn note_repaired(&self, priority: Priority, bytes: u64) {
+        if priority == Priority::Scrub {
+            self.store.state().repaired_by_walks.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Puts good bytes over a copy that was wrong. A failure is counted by the vdev, which then has the block's group

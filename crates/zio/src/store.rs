@@ -20,6 +20,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
+use crate::compressed::CompressedBefore;
 use crate::error::{Result, ZioError};
 use crate::l2arc::L2arc;
 use crate::large::Large;
@@ -55,6 +56,8 @@ pub struct StoreState {
     pub min_ashift: u32,
     /// Bytes that were found wrong and rewritten since the pool was opened.
     pub repaired_bytes: AtomicU64,
+    /// The part of these that was read by a walk ([`Priority::Scrub`](crate::Priority)), until a scan counts it as its.
+    pub repaired_by_walks: AtomicU64,
     /// Blocks larger than this are written as gang blocks (`metaslab_force_ganging`, for tests); bytes.
     pub force_ganging: AtomicU64,
     on_damage: Mutex<Option<DamageListener>>,
@@ -69,6 +72,7 @@ pub struct StoreState {
     checksums: OnceLock<Checksums>,
     cpu: OnceLock<Cpu>,
     pub(crate) write_slots: Semaphore,
+    pub(crate) compressed_before: CompressedBefore,
     /// Memory of large blocks that are read or written.
     pub large: Large,
     /// Held while a space map is read or written.
@@ -100,6 +104,7 @@ impl Store {
                 free_error: Mutex::default(),
                 min_ashift,
                 repaired_bytes: AtomicU64::new(0),
+                repaired_by_walks: AtomicU64::new(0),
                 force_ganging: AtomicU64::new(u64::MAX),
                 on_damage: Mutex::new(None),
                 suspension: Arc::default(),
@@ -109,6 +114,7 @@ impl Store {
                 checksums: OnceLock::new(),
                 cpu: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
+                compressed_before: CompressedBefore::default(),
                 large: Large::default(),
                 maps: tokio::sync::Mutex::default(),
                 map_reader: OnceLock::new(),

@@ -2,18 +2,18 @@
 //! issue (`zio_write_compress`, `zio_dva_allocate`, `module/zfs/zio.c`). What comes between them one day (encryption,
 //! deduplication) is a stage as these are.
 
-use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use platter_buffer::{Buf, BufMut};
+use platter_buffer::Buf;
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::EMBEDDED_PAYLOAD_MAX;
 use platter_ondisk::sector::SECTOR;
 use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType, Txg};
 
 use crate::block_store::BlockStore;
+use crate::compressed::{Payload, compressed};
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
 use crate::l2arc::Origin;
@@ -23,55 +23,6 @@ use crate::{free, gang_write};
 
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
 const PASS_WITHOUT_COMPRESSION: u32 = 8;
-
-/// A worker keeps what it compressed to when that is at most one part in so many of what buffers may be kept.
-const SCRATCH_PART: usize = 4;
-
-thread_local! {
-    /// Where a worker compresses to; what a block then keeps is only as long as the result.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The compressed form of a block, or the block itself.
-struct Payload {
-    bytes: Buf,
-    compression: Compression,
-    /// Bytes before padding.
-    used: usize,
-}
-
-impl Payload {
-    /// The block itself.
-    fn plain(data: &Buf) -> Self {
-        Self { bytes: data.clone(), compression: Compression::OFF, used: data.len() }
-    }
-}
-
-/// A block compressed as the policy says; the block itself when that saves too little.
-fn compressed(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
-    // At least an eighth must be saved (zio_compress_data).
-    let limit = data.len() - data.len() / 8;
-    SCRATCH.with_borrow_mut(|scratch| {
-        if scratch.len() < limit {
-            scratch.resize(limit, 0);
-        }
-        let out = &mut scratch[..limit];
-        let used = platter_compress::compress(policy.compression, policy.compression_level, data, out);
-        let fits = used.map(|used| (used, (used as u64).next_multiple_of(unit) as usize));
-        let payload = match fits.filter(|&(used, padded)| padded < data.len() || used <= EMBEDDED_PAYLOAD_MAX) {
-            None => Payload::plain(data),
-            Some((used, padded)) => {
-                let mut bytes = BufMut::zeroed(padded);
-                bytes[..used].copy_from_slice(&out[..used]);
-                Payload { bytes: bytes.freeze(), compression: policy.compression, used }
-            }
-        };
-        if scratch.len() > platter_buffer::idle_max() / SCRATCH_PART {
-            *scratch = Vec::new();
-        }
-        payload
-    })
-}
 
 impl BlockStore for Store {
     fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
@@ -162,7 +113,17 @@ impl<'a> WriteZio<'a> {
         if kind == Compression::OFF || pass >= PASS_WITHOUT_COMPRESSION {
             return;
         }
+        // Of a data set's deadlist each snapshot has a copy.
+        let is_copied = self.policy.object_type == ObjectType::DEADLIST && self.policy.level == 0;
+        let before = is_copied.then(|| &self.store.state().compressed_before);
+        if let Some(payload) = before.and_then(|before| before.get(&self.data, self.policy, self.unit)) {
+            self.payload = payload;
+            return;
+        }
         self.payload = compressed(&self.data, self.policy, self.unit);
+        if let Some(before) = before {
+            before.keep(&self.data, self.policy, self.unit, &self.payload);
+        }
         self.store.cpu().charge(CpuWork::Compress(kind.number()), self.data.len()).await;
     }
 

@@ -1,8 +1,8 @@
 //! What differs between two states of one file system (`dmu_diff`, `module/zfs/dmu_diff.c`; what is told of it,
 //! `lib/libzfs/libzfs_diff.c`): files that came, went, changed or were renamed, by object number.
 //!
-//! Objects are compared where the blocks that hold their dnodes differ: two trees of indirect blocks are read for that,
-//! and of the dnodes only those that may have changed.
+//! Objects are compared where the blocks that hold their dnodes were written since: nothing else of the tree is read, and
+//! what differs is told as it is found.
 //!
 //! Invariants: each number is looked at once; a file that is in both states is told of when its time of change differs,
 //! or it is another file with the same number.
@@ -12,13 +12,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use platter_dmu::traverse::{Visit, Visitor, visit};
+use platter_dmu::changes::{Change as Changed, ChangeVisitor, changed_objects};
 use platter_dmu::zap::Zap;
-use platter_dmu::{Bookmark, Objset, Result, ZioError};
-use platter_ondisk::dnode::DNODES_PER_BLOCK;
+use platter_dmu::{Objset, Result, ZioError};
 use platter_ondisk::znode::{DirentValue, MASTER_NODE_OBJECT, flags};
-use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
+use platter_ondisk::{ObjectId, ObjectType};
+use tokio::sync::{Mutex, mpsc};
 
 use crate::attr::{FileKind, Timestamp};
 use crate::fs::Master;
@@ -26,8 +25,8 @@ use crate::path::DEPTH_MAX;
 use crate::sa_table::SaTable;
 use crate::stored;
 
-/// The kind of object that dnodes are in.
-const META: ObjectId = ObjectId(0);
+/// Of more numbers in a row without an object only those are looked at that had one.
+const MANY: u64 = 1024;
 /// Paths of folders that are remembered.
 const PATHS_MAX: usize = 1 << 16;
 /// Directory entries looked at in one go.
@@ -66,34 +65,6 @@ pub struct Difference {
     pub ctime: Timestamp,
     /// Path from the root of the file system, `/` first; of what was renamed the old one.
     pub path: Vec<u8>,
-}
-
-/// Where the dnodes of an object set are: the block of each part of them.
-struct Blocks(Mutex<BTreeMap<u64, BlkPtr>>);
-
-impl Visitor for Blocks {
-    fn block<'a>(&'a self, at: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
-        let visit = match (at.object, at.level) {
-            (META, 0) => {
-                self.0.lock().insert(at.blkid, *bp);
-                Visit::Skip
-            }
-            (META, _) => Visit::Continue,
-            _ => Visit::Skip,
-        };
-        async move { visit }.boxed()
-    }
-
-    fn damaged<'a>(&'a self, at: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
-        tracing::warn!("{at}: {error}; what is below it is not compared");
-        async { Visit::Continue }.boxed()
-    }
-}
-
-async fn dnode_blocks(os: &Arc<Objset>) -> Result<BTreeMap<u64, BlkPtr>> {
-    let blocks = Blocks(Mutex::default());
-    visit(&os.params().store, os.params().id, &os.root(), None, &blocks).await?;
-    Ok(blocks.0.into_inner())
 }
 
 /// What is told of a file.
@@ -229,30 +200,70 @@ fn compare(old: Option<&File>, new: Option<&File>) -> Vec<Difference> {
     }
 }
 
-/// What differs in the state `new` of a file system from the state `old`, by object number.
+/// Compares what changed, one object after the other.
+struct Comparison<'a> {
+    sides: Mutex<(Side<'a>, Side<'a>)>,
+    /// The object of the folder `.zfs/shares`.
+    shares: Option<u64>,
+    found: mpsc::Sender<Difference>,
+}
+
+impl Comparison<'_> {
+    /// Tells what became of these numbers, of which only the old state can have objects where `is_gone`.
+    async fn compare(&self, first: u64, count: u64, is_gone: bool) -> Result<()> {
+        let (old, new) = &mut *self.sides.lock().await;
+        // Object 0 are the dnodes themselves.
+        let (end, mut object) = (first.saturating_add(count), first.max(1));
+        while object < end {
+            if is_gone && count > MANY {
+                match old.os.next_object(ObjectId(object - 1)).await? {
+                    Some(next) if next.0 < end => object = next.0,
+                    _ => break,
+                }
+            }
+            if Some(object) != self.shares {
+                let before = old.file(ObjectId(object)).await?;
+                let after = if is_gone { None } else { new.file(ObjectId(object)).await? };
+                for difference in compare(before.as_ref(), after.as_ref()) {
+                    let nobody_listens = |_| ZioError::Invalid("nobody listens".into());
+                    self.found.send(difference).await.map_err(nobody_listens)?;
+                }
+            }
+            object += 1;
+        }
+        Ok(())
+    }
+}
+
+impl ChangeVisitor for Comparison<'_> {
+    fn change(&self, change: Changed) -> BoxFuture<'_, Result<()>> {
+        async move {
+            match change {
+                // Where it lies now several may have been.
+                Changed::Object(object, dnode) => self.compare(object.0, dnode.slots() as u64, false).await,
+                Changed::NoObjects(first, count) => self.compare(first, count, true).await,
+                Changed::Data { .. } | Changed::Hole { .. } | Changed::Spill(..) => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Tells `found` what differs in the state `new` of a file system from the state `old`, which it has come from, by
+/// object number. It ends early when nobody listens.
 ///
 /// # Errors
-/// Damage in what all else is found by, unreadable blocks.
-pub async fn differences(old: &Arc<Objset>, new: &Arc<Objset>) -> Result<Vec<Difference>> {
-    let (before, after) = (dnode_blocks(old).await?, dnode_blocks(new).await?);
-    let mut changed: Vec<u64> = after.iter().filter(|(at, bp)| before.get(at) != Some(bp)).map(|(at, _)| *at).collect();
-    changed.extend(before.keys().filter(|at| !after.contains_key(at)));
-    changed.sort_unstable();
-    assert!(changed.windows(2).all(|pair| pair[0] < pair[1]), "what became of a file is told once");
-    let (mut from, mut to, mut found) = (Side::new(old).await?, Side::new(new).await?, Vec::new());
+/// Damage, unreadable blocks.
+pub async fn differences(old: &Arc<Objset>, new: &Arc<Objset>, found: mpsc::Sender<Difference>) -> Result<()> {
+    // Nothing that the old state has was written after its root, and everything was that it has not.
+    let since = old.root().birth();
     let shares = Zap::open(new, ObjectId(MASTER_NODE_OBJECT)).await?.get_u64(SHARES).await?;
-    for block in changed {
-        let first = block.saturating_mul(DNODES_PER_BLOCK as u64);
-        for object in (first..first.saturating_add(DNODES_PER_BLOCK as u64)).filter(|&object| object != 0) {
-            if Some(object) == shares {
-                continue;
-            }
-            let old = from.file(ObjectId(object)).await?;
-            let new = to.file(ObjectId(object)).await?;
-            found.extend(compare(old.as_ref(), new.as_ref()));
-        }
+    let sides = Mutex::new((Side::new(old).await?, Side::new(new).await?));
+    let comparison = Comparison { sides, shares, found };
+    match changed_objects(&new.params().store, new.params().id, &new.root(), since, &comparison).await {
+        Err(_) if comparison.found.is_closed() => Ok(()),
+        compared => compared,
     }
-    Ok(found)
 }
 
 #[cfg(test)]

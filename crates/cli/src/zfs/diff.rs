@@ -1,6 +1,10 @@
 //! `zfs diff`.
 
-use platter_api::snapshots::{Became, Diff, DiffEntry, DiffSnapshots};
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+
+use platter_api::snapshots::{Became, DiffEntry, DiffHeader, DiffSnapshots};
+use platter_daemon::guest_pipe::Way;
 
 use super::select::complaint;
 use crate::getopt::{Grammar, parse};
@@ -20,6 +24,13 @@ struct Style {
     plain: bool,
 }
 
+/// Bytes that are printed at once, or a little more.
+const LINES_MAX: usize = 64 << 10;
+
+fn of(from: String, to: String) -> DiffSnapshots {
+    DiffSnapshots { from, to, ..DiffSnapshots::default() }
+}
+
 /// Which two are compared, by full name (`get_snapshot_names`, `lib/libzfs/libzfs_diff.c`).
 fn wanted(from: &str, to: Option<&str>) -> Result<DiffSnapshots, Failure> {
     let Some(to) = to else {
@@ -27,7 +38,7 @@ fn wanted(from: &str, to: Option<&str>) -> Result<DiffSnapshots, Failure> {
         return match (complaint(from), from.split_once('@')) {
             (Some(reason), _) => Err(badly(&reason)),
             (None, None) => Err(badly("missing '@' delimiter in snapshot name")),
-            (None, Some((dataset, _))) => Ok(DiffSnapshots { from: from.to_owned(), to: dataset.to_owned() }),
+            (None, Some((dataset, _))) => Ok(of(from.to_owned(), dataset.to_owned())),
         };
     };
     let (from_set, from_own) = from.split_once('@').map_or((from, None), |(set, own)| (set, Some(own)));
@@ -40,7 +51,7 @@ fn wanted(from: &str, to: Option<&str>) -> Result<DiffSnapshots, Failure> {
         let set = if set.is_empty() { other } else { set };
         own.map_or_else(|| set.to_owned(), |own| format!("{set}@{own}"))
     };
-    Ok(DiffSnapshots { from: full(from_set, to_set, from_own), to: full(to_set, from_set, to_own) })
+    Ok(of(full(from_set, to_set, from_own), full(to_set, from_set, to_own)))
 }
 
 /// A path of an answer, in which what is no printable character of ASCII is a backslash and four octal digits, as it
@@ -57,9 +68,9 @@ fn as_it_is(path: &str) -> Vec<u8> {
 }
 
 /// A line of the output.
-fn line(diff: &Diff, entry: &DiffEntry, style: Style) -> Vec<u8> {
+fn line(header: &DiffHeader, entry: &DiffEntry, style: Style) -> Vec<u8> {
     let path = |path: &str| {
-        let path = format!("{}{path}", diff.mounted_at);
+        let path = format!("{}{path}", header.mounted_at);
         if style.plain { as_it_is(&path) } else { path.into_bytes() }
     };
     let mut text = Vec::new();
@@ -103,11 +114,40 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     let style =
         Style { kinds: parsed.has("F"), scripted: parsed.has("H"), times: parsed.has("t"), plain: parsed.has("h") };
-    let diff = session.ask(wanted(from, to)?)?;
-    for entry in &diff.changes {
-        write_bytes(&line(&diff, entry, style));
+    let call = wanted(from, to)?;
+    let failed = |error: std::io::Error| refused(format!("Unable to obtain diffs: {error}"));
+    let (told, teller) = std::io::pipe().map_err(failed)?;
+    let printing = std::thread::spawn(move || print(BufReader::new(told), style));
+    let asked = session.stream((teller.as_fd(), Way::Out), |descriptor| DiffSnapshots { descriptor, ..call }, |_| {});
+    drop(teller);
+    let printed = printing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    asked?;
+    printed.map(|()| 0).map_err(failed)
+}
+
+/// Prints what the daemon tells, as it comes.
+fn print(mut told: BufReader<impl Read>, style: Style) -> std::io::Result<()> {
+    let mut text = Vec::new();
+    if told.read_until(b'\n', &mut text)? == 0 {
+        return Ok(());
     }
-    Ok(0)
+    let header: DiffHeader = serde_json::from_slice(&text)?;
+    let mut lines = Vec::new();
+    loop {
+        text.clear();
+        let is_end = told.read_until(b'\n', &mut text)? == 0;
+        if !is_end {
+            lines.extend(line(&header, &serde_json::from_slice::<DiffEntry>(&text)?, style));
+        }
+        // What came together is printed together.
+        if is_end || lines.len() >= LINES_MAX || told.buffer().is_empty() {
+            write_bytes(&lines);
+            lines.clear();
+        }
+        if is_end {
+            return Ok(());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,8 +181,8 @@ mod tests {
             nanoseconds: 5,
             path: path.to_owned(),
         };
-        let diff = Diff { mounted_at: "/t".into(), changes: Vec::new() };
-        let said = |entry: &DiffEntry, style| String::from_utf8(line(&diff, entry, style)).unwrap();
+        let header = DiffHeader { mounted_at: "/t".into() };
+        let said = |entry: &DiffEntry, style| String::from_utf8(line(&header, entry, style)).unwrap();
         let all = Style { kinds: true, times: true, ..Style::default() };
         assert_eq!(said(&entry(Became::Added, "/a\\0040b"), Style::default()), "+\t/t/a\\0040b\n");
         assert_eq!(said(&entry(Became::Removed, "/a"), all), "1700000000.000000005\t-\tF\t/t/a\n");

@@ -47,8 +47,16 @@ pub(super) struct Entry {
 impl Entry {
     /// Where its spares are.
     pub(super) fn real_spares(&self) -> Vec<PathBuf> {
-        let paths = self.pool.spare_paths().into_iter();
-        paths.map(|path| self.led.get(&path).cloned().unwrap_or(path)).collect()
+        self.where_they_lead(self.pool.spare_paths())
+    }
+
+    /// Where those of its spares are that stand in for another device of it.
+    pub(super) fn real_spares_at_work(&self) -> Vec<PathBuf> {
+        self.where_they_lead(self.pool.spares_at_work())
+    }
+
+    fn where_they_lead(&self, paths: Vec<PathBuf>) -> Vec<PathBuf> {
+        paths.into_iter().map(|path| self.led.get(&path).cloned().unwrap_or(path)).collect()
     }
 
     /// What is to be known of it at the next start.

@@ -5,18 +5,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use platter_api::messages::ErrorBody;
+use platter_api::messages::{ErrorBody, Outcome};
 use platter_api::request::SnapshotOperation;
-use platter_api::snapshots::{Diff, DiffSnapshots};
+use platter_api::snapshots::{DiffHeader, DiffSnapshots};
+use platter_dsl::PoolError;
+use platter_dsl::stream_ends::StreamSink;
+use tokio::sync::mpsc;
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
+use crate::asker::Asker;
+use crate::descriptors::Handed;
 use crate::diff_entries::printable;
 use crate::engine::PoolHandle;
+use crate::pipe::Outlet;
+
+/// Differences that wait to be written.
+const ENTRIES: usize = 256;
+
+/// A line of JSON.
+fn line(told: &impl serde::Serialize) -> Result<Vec<u8>, PoolError> {
+    let mut text = serde_json::to_vec(told).map_err(|error| PoolError::invalid(error.to_string()))?;
+    text.push(b'\n');
+    Ok(text)
+}
 
 impl Daemon {
     /// `zfs diff`.
-    pub async fn diff(&self, call: &DiffSnapshots) -> Answer<Diff> {
+    pub async fn diff(&self, call: &DiffSnapshots, asker: &Asker) -> Answer<Outcome> {
+        // Closed when it fails early, too: its other end would wait for ever.
+        let handed = self.handed(&call.descriptor, asker)?;
         let (from, to) = (&call.from, &call.to);
         let dataset = to.split('@').next().unwrap_or_default().to_owned();
         let cannot_open = |name: &str, error| failed(&format!("cannot open '{name}'"), error);
@@ -36,19 +54,44 @@ impl Daemon {
         };
         let mounted_at = std::os::unix::ffi::OsStrExt::as_bytes(active.at.as_os_str()).to_vec();
         let mounted_at = if mounted_at == b"/" { String::new() } else { printable(&mounted_at) };
+        let header = DiffHeader { mounted_at };
         let compared = match to.contains('@') {
             true => {
                 pool.snapshot(to).await.map_err(|error| cannot_open(to, error))?;
-                pool.differences(from, to).await
+                self.tell_differences(&pool, (from, to), &header, handed).await
             }
             false => {
                 let now = self.take_for_diff(&pool, &dataset).await?;
-                let compared = pool.differences(from, &now).await;
+                let compared = self.tell_differences(&pool, (from, &now), &header, handed).await;
                 self.drop_after_diff(&pool, now).await;
                 compared
             }
         };
-        Ok(Diff { mounted_at, changes: compared.map_err(|error| failed("Unable to obtain diffs", error))? })
+        compared.map(|()| Outcome::default()).map_err(|error| failed("Unable to obtain diffs", error))
+    }
+
+    /// Writes what differs between two snapshots as it is found.
+    async fn tell_differences(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        (from, to): (&str, &str),
+        header: &DiffHeader,
+        handed: Handed,
+    ) -> Result<(), PoolError> {
+        let tell = async |outlet: &mut Outlet| {
+            outlet.put(line(header)?).await?;
+            let (found, mut entries) = mpsc::channel(ENTRIES);
+            let write = async {
+                let mut some = Vec::with_capacity(ENTRIES);
+                while entries.recv_many(&mut some, ENTRIES).await > 0 {
+                    let lines: Vec<Vec<u8>> = some.drain(..).map(|entry| line(&entry)).collect::<Result<_, _>>()?;
+                    outlet.put(lines.concat()).await?;
+                }
+                Ok(())
+            };
+            tokio::try_join!(pool.differences(from, to, found), write).map(|_| 0)
+        };
+        self.let_out(to, handed, tell).await.map(|_| ())
     }
 
     /// Takes a snapshot of what is there now (`make_temp_snapshot`).

@@ -48,6 +48,7 @@ impl Daemon {
         if self.streams.any(name) {
             return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
         }
+        self.check_spares_stay(name, &what)?;
         let places = self.unmount_pool(name, false).await?;
         self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Export).await {
@@ -101,6 +102,23 @@ impl Daemon {
                 () = pool.suspended() => self.check_running(name, what)?,
             }
         }
+    }
+
+    /// Refuses to export a pool in which a spare stands in that is another pool's, too: once nobody holds it, that pool
+    /// might take it (`spa_has_active_shared_spare`, `module/zfs/spa.c`).
+    fn check_spares_stay(&self, name: &str, what: &str) -> Answer<()> {
+        let pools = self.pools.read();
+        let at_work = pools.get(name).map(Entry::real_spares_at_work).unwrap_or_default();
+        let is_shared = |(other, entry): (&String, &Entry)| {
+            other != name && entry.real_spares().iter().any(|spare| at_work.contains(spare))
+        };
+        if at_work.is_empty() || !pools.iter().any(is_shared) {
+            return Ok(());
+        }
+        Err(ErrorBody::new(format!(
+            "{what}: use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used \
+             by other pools once '{name}' is exported."
+        )))
     }
 
     /// Refuses what would wait for the devices of a suspended pool.

@@ -190,7 +190,7 @@ impl Daemon {
     }
 
     /// Has `send` make a stream of what is called `name`, and its bytes go where they are to.
-    async fn let_out(
+    pub(super) async fn let_out(
         &self,
         name: &str,
         handed: Handed,

@@ -186,6 +186,14 @@ fn one_spare_serves_two_pools() {
     wait_status(&lab, "one", "a spare stands in", |status| status.contains("INUSE") && is_resilvered(status));
     let status = wait_status(&lab, "two", "it is told", |status| !status.contains("AVAIL"));
     assert!(!status.contains("spare-"), "{status}");
+    let shared = |pool: &str| {
+        format!(
+            "cannot export '{pool}': use '-f' to override the following errors:\n'{pool}' has an active shared spare which \
+             could be used by other pools once '{pool}' is exported.\n"
+        )
+    };
+    lab.zpool("export one").refused().says(&shared("one"));
+    assert_eq!(Tree::of(&first), tree, "a refused export has unmounted nothing");
     // The other pool can do nothing but wait.
     dies(&lab, "d3");
     std::thread::sleep(Duration::from_secs(8));
@@ -196,9 +204,11 @@ fn one_spare_serves_two_pools() {
     wait_status(&lab, "two", "the spare that is free stands in", |status| {
         status.contains("spare-1") && is_resilvered(status)
     });
+    lab.scrub("two").says("with 0 errors");
+    lab.zpool("export two").refused().says(&shared("two"));
+    lab.zpool("export -f two").ok();
     lab.zpool("remove one d4").ok();
     lab.scrub("one").says("with 0 errors");
-    lab.scrub("two").says("with 0 errors");
     lab.judge_and_return("one", &first, &tree);
 }
 
