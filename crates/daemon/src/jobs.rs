@@ -67,8 +67,15 @@ fn rebuild(vdevs: &VdevReport) -> Option<Work> {
     Some(Work { kind, began, state, done, total: Some(total), left: total - done, rate: 0, repaired })
 }
 
-fn is_replacing(vdev: &VdevReport) -> bool {
-    vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
+/// Whether there is a vdev of this kind at or below this one.
+fn has(vdev: &VdevReport, kind: &str) -> bool {
+    vdev.kind == kind || vdev.children.iter().any(|child| has(child, kind))
+}
+
+/// Whether a device takes the place of another one: a spare does as long as it lacks something
+/// (`vdev_replace_in_progress`, `module/zfs/vdev.c`).
+fn is_replacing(report: &PoolReport, is_resilvering: bool) -> bool {
+    has(&report.vdevs, "replacing") || (is_resilvering && has(&report.vdevs, "spare"))
 }
 
 /// The work of a pool that is not over.
@@ -108,7 +115,8 @@ fn work_of(report: &PoolReport) -> Vec<Work> {
         work.retain(|work| work.kind != JobKind::Resilver);
         work.push(rebuild);
     }
-    if is_replacing(&report.vdevs) {
+    let is_resilvering = scan.resilver_follows || (scanning && scan.resilver) || rebuild.is_some();
+    if is_replacing(report, is_resilvering) {
         // The old device leaves a moment after the new one has everything.
         let replace = match rebuild {
             Some(rebuild) => Work { kind: JobKind::Replace, ..rebuild },
@@ -248,6 +256,11 @@ mod tests {
         assert_eq!(kinds(&report), [JobKind::Resilver, JobKind::Replace]);
         report.scan.state = "finished".into();
         assert_eq!(kinds(&report), [JobKind::Replace]);
+        // A spare takes the place of another device for as long as it lacks something, and stays there.
+        report.vdevs.children = vec![VdevReport { kind: "spare".into(), ..VdevReport::default() }];
+        assert_eq!(kinds(&report), []);
+        report.scan.state = "scanning".into();
+        assert_eq!(kinds(&report), [JobKind::Resilver, JobKind::Replace]);
     }
 
     #[test]

@@ -79,6 +79,16 @@ async fn ask(State(context): State<Context>, ConnectInfo(peer): ConnectInfo<Peer
         }
         return server::to_its_end(context, operation, asker, None).await;
     }
+    let Operation::DiffSnapshots(call) = &operation else { return work_for(context, peer, operation, asker).await };
+    let (daemon, uid, descriptor) = (context.daemon.clone(), peer.guest.uid, call.descriptor.clone());
+    let answered = work_for(context, peer, operation, asker).await;
+    // Where it was refused nobody has taken the pipe, and its other end waits for that to be closed.
+    daemon.let_go(uid, &descriptor);
+    answered
+}
+
+/// What is more than a look.
+async fn work_for(context: Context, peer: Peer, operation: Operation, asker: Asker) -> Response {
     if let Err(refused) = context.daemon.permit_at_first(&peer.guest, &operation).await {
         return server::failure(refused);
     }

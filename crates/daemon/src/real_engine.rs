@@ -319,7 +319,8 @@ impl Reports for RealPool {
     async fn differences(&self, from: &str, to: &str, found: mpsc::Sender<DiffEntry>) -> Result<()> {
         let dsl = self.0.dsl();
         dsl.check_descends(to, from).await?;
-        let (old, new) = (dsl.open_snapshot(from).await?, dsl.open_snapshot(to).await?);
+        let ((old, _old_kept), (new, _new_kept)) =
+            (dsl.open_kept_snapshot(from).await?, dsl.open_kept_snapshot(to).await?);
         let (sender, mut differences) = mpsc::channel(1);
         let pass_on = async move {
             while let Some(difference) = differences.recv().await {

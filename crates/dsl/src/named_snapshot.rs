@@ -10,6 +10,7 @@ use crate::accounting::Accounting;
 use crate::dataset::Dataset;
 use crate::effects;
 use crate::error::{PoolError, Result};
+use crate::in_use::Kept;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 
@@ -97,6 +98,26 @@ impl DslPool {
         let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
         let phys = SnapshotBonus::load(&self.mos, found.object).await?.phys;
         self.open_for_reading(found.object, &phys, &found.head).await
+    }
+
+    /// Opens the object set of a snapshot, which is not destroyed before the second is dropped: what reads freed blocks
+    /// finds others in their place, and takes them for damage.
+    ///
+    /// # Errors
+    /// There is no such snapshot; damage.
+    pub async fn open_kept_snapshot(&self, full_name: &str) -> Result<(Arc<Objset>, Kept)> {
+        let missing = || PoolError::NotFound("dataset does not exist".into());
+        let found = find(self, full_name).await?.ok_or_else(missing)?;
+        let kept = self.in_use.keep(found.object);
+        if !self.read_only {
+            // Who found it free a moment ago is done with it then.
+            self.sync().await?;
+        }
+        let os = self.open_snapshot(full_name).await?;
+        match os.params().id == found.object {
+            true => Ok((os, kept)),
+            false => Err(missing()),
+        }
     }
 
     /// Opens the object set of data set `object`, a snapshot of `head` or it itself, which nobody changes meanwhile.

@@ -82,7 +82,8 @@ struct Kept {
     payload: Payload,
 }
 
-/// What the latest blocks compressed to that are likely to be written again elsewhere, for as long as somebody has them.
+/// What the latest blocks compressed to that are likely to be written again elsewhere, for as long as somebody has
+/// them.
 #[derive(Default)]
 pub(crate) struct CompressedBefore(Mutex<VecDeque<Kept>>);
 
@@ -94,6 +95,7 @@ impl CompressedBefore {
         // It was wanted, and is kept for longer.
         let same = kept.remove(at)?;
         let payload = same.payload.clone();
+        debug_assert_eq!(payload.bytes, compressed(data, policy, unit).bytes, "what the same bytes compress to");
         kept.push_front(same);
         Some(payload)
     }

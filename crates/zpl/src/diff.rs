@@ -1,14 +1,15 @@
 //! What differs between two states of one file system (`dmu_diff`, `module/zfs/dmu_diff.c`; what is told of it,
 //! `lib/libzfs/libzfs_diff.c`): files that came, went, changed or were renamed, by object number.
 //!
-//! Objects are compared where the blocks that hold their dnodes were written since: nothing else of the tree is read, and
-//! what differs is told as it is found.
+//! Objects are compared where the blocks that hold their dnodes were written since: nothing else of the tree is read,
+//! and what differs is told as it is found.
 //!
 //! Invariants: each number is looked at once; a file that is in both states is told of when its time of change differs,
 //! or it is another file with the same number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -73,12 +74,14 @@ struct File {
     generation: u64,
     links: u64,
     ctime: [u64; 2],
-    path: Vec<u8>,
+    /// None where the name that it remembers is gone: it has had several.
+    path: Option<Vec<u8>>,
 }
 
 impl File {
     fn difference(&self, change: Change) -> Difference {
-        Difference { change, kind: self.kind, ctime: Timestamp::from_words(self.ctime), path: self.path.clone() }
+        let path = self.path.clone().unwrap_or_default();
+        Difference { change, kind: self.kind, ctime: Timestamp::from_words(self.ctime), path }
     }
 }
 
@@ -113,8 +116,12 @@ impl<'a> Side<'a> {
         }
         let phys = stored::read(self.os, &dnode, &self.table).await?;
         let path = match phys.links {
-            0 => NAMELESS.to_vec(),
-            _ => self.path(object).await?,
+            0 => Some(NAMELESS.to_vec()),
+            _ => match self.path(object).await {
+                Ok(path) => Some(path),
+                Err(ZioError::NotFound(_)) => None,
+                Err(error) => return Err(error),
+            },
         };
         let (kind, generation, links, ctime) = (phys.kind(), phys.generation, phys.links, phys.ctime);
         Ok(Some(File { kind, generation, links, ctime, path }))
@@ -174,12 +181,23 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What became of one object (`write_inuse_diffs_one`, `describe_free`).
+/// What became of one object (`write_inuse_diffs_one`, `describe_free`). A state in which it has no path is as one that
+/// lacks it, but for the number of its names.
 fn compare(old: Option<&File>, new: Option<&File>) -> Vec<Difference> {
+    let more = match (old, new) {
+        (Some(old), Some(new)) if old.kind != FileKind::Directory && new.kind != FileKind::Directory => {
+            let is_named = old.links != 0 && new.links != 0;
+            new.links.checked_signed_diff(old.links).filter(|_| is_named).unwrap_or(0)
+        }
+        _ => 0,
+    };
+    let has_path = |file: &&File| file.path.is_some();
+    let (old, new, is_gone) = (old.filter(has_path), new.filter(has_path), new.is_none());
     let (old, new) = match (old, new) {
         (None, None) => return Vec::new(),
+        (None, Some(file)) | (Some(file), None) if more != 0 => return vec![file.difference(Change::Links(more))],
         (None, Some(new)) => return vec![new.difference(Change::Added)],
-        (Some(old), None) if old.links == 0 => return Vec::new(),
+        (Some(old), None) if is_gone && old.links == 0 => return Vec::new(),
         (Some(old), None) => return vec![old.difference(Change::Removed)],
         (Some(old), Some(new)) => (old, new),
     };
@@ -189,20 +207,23 @@ fn compare(old: Option<&File>, new: Option<&File>) -> Vec<Difference> {
     if old.ctime == new.ctime {
         return Vec::new();
     }
-    let counts = old.kind != FileKind::Directory && old.links != 0 && new.links != 0;
-    let more = new.links.checked_signed_diff(old.links).unwrap_or(0);
-    let told = |change, path: &[u8]| vec![Difference { path: path.to_vec(), ..new.difference(change) }];
+    let told = |change, file: &File| {
+        let path = file.path.clone().unwrap_or_default();
+        vec![Difference { path, ..new.difference(change) }]
+    };
     match more {
-        1.. if counts => told(Change::Links(more), &old.path),
-        ..=-1 if counts => told(Change::Links(more), &new.path),
-        _ if old.path == new.path => told(Change::Modified, &old.path),
-        _ => told(Change::Renamed { to: new.path.clone() }, &old.path),
+        1.. => told(Change::Links(more), old),
+        ..=-1 => told(Change::Links(more), new),
+        _ if old.path == new.path => told(Change::Modified, old),
+        _ => told(Change::Renamed { to: new.path.clone().unwrap_or_default() }, old),
     }
 }
 
 /// Compares what changed, one object after the other.
 struct Comparison<'a> {
     sides: Mutex<(Side<'a>, Side<'a>)>,
+    /// The first number that was not looked at yet.
+    next: AtomicU64,
     /// The object of the folder `.zfs/shares`.
     shares: Option<u64>,
     found: mpsc::Sender<Difference>,
@@ -213,7 +234,8 @@ impl Comparison<'_> {
     async fn compare(&self, first: u64, count: u64, is_gone: bool) -> Result<()> {
         let (old, new) = &mut *self.sides.lock().await;
         // Object 0 are the dnodes themselves.
-        let (end, mut object) = (first.saturating_add(count), first.max(1));
+        let (end, next) = (first.saturating_add(count), self.next.load(Ordering::Relaxed));
+        let mut object = first.max(next);
         while object < end {
             if is_gone && count > MANY {
                 match old.os.next_object(ObjectId(object - 1)).await? {
@@ -221,6 +243,8 @@ impl Comparison<'_> {
                     _ => break,
                 }
             }
+            let seen = self.next.swap(object.saturating_add(1), Ordering::Relaxed);
+            assert!(seen <= object, "what became of a file is told once");
             if Some(object) != self.shares {
                 let before = old.file(ObjectId(object)).await?;
                 let after = if is_gone { None } else { new.file(ObjectId(object)).await? };
@@ -259,7 +283,7 @@ pub async fn differences(old: &Arc<Objset>, new: &Arc<Objset>, found: mpsc::Send
     let since = old.root().birth();
     let shares = Zap::open(new, ObjectId(MASTER_NODE_OBJECT)).await?.get_u64(SHARES).await?;
     let sides = Mutex::new((Side::new(old).await?, Side::new(new).await?));
-    let comparison = Comparison { sides, shares, found };
+    let comparison = Comparison { sides, next: AtomicU64::new(1), shares, found };
     match changed_objects(&new.params().store, new.params().id, &new.root(), since, &comparison).await {
         Err(_) if comparison.found.is_closed() => Ok(()),
         compared => compared,
@@ -271,7 +295,7 @@ mod tests {
     use super::*;
 
     fn file(generation: u64, links: u64, changed: u64, path: &str) -> File {
-        File { kind: FileKind::Regular, generation, links, ctime: [changed, 0], path: path.into() }
+        File { kind: FileKind::Regular, generation, links, ctime: [changed, 0], path: Some(path.into()) }
     }
 
     #[test]
@@ -285,6 +309,12 @@ mod tests {
         assert_eq!(change(&file(2, 1, 10, "/b")), [Change::Removed, Change::Added]);
         assert_eq!(compare(None, Some(&old))[0].change, Change::Added);
         assert_eq!(compare(Some(&old), None)[0].change, Change::Removed);
+        let lost = |links, changed| File { path: None, ..file(1, links, changed, "") };
+        assert_eq!(compare(Some(&lost(1, 10)), Some(&lost(1, 11))), [], "it has no name that could be told");
+        let told = compare(Some(&file(1, 2, 10, "/a")), Some(&lost(1, 11)));
+        assert_eq!((&told[0].change, &told[0].path[..]), (&Change::Links(-1), &b"/a"[..]));
+        assert_eq!(compare(Some(&file(1, 1, 10, "/a")), Some(&lost(1, 11)))[0].change, Change::Removed);
+        assert_eq!(compare(Some(&lost(1, 10)), Some(&file(1, 1, 11, "/a")))[0].change, Change::Added);
         assert!(compare(Some(&file(1, 0, 10, "?")), None).is_empty(), "it had no name before");
     }
 }

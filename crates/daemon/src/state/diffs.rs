@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_api::messages::{ErrorBody, Outcome};
+use platter_api::report::{DatasetReport, PropertyValue};
 use platter_api::request::SnapshotOperation;
 use platter_api::snapshots::{DiffHeader, DiffSnapshots};
 use platter_dsl::PoolError;
 use platter_dsl::stream_ends::StreamSink;
+use platter_ondisk::Guid;
 use tokio::sync::mpsc;
 
 use super::mounts::{no_such_dataset, pool_of};
@@ -22,6 +24,13 @@ use crate::pipe::Outlet;
 
 /// Differences that wait to be written.
 const ENTRIES: usize = 256;
+
+fn guid_of(report: &DatasetReport) -> Option<Guid> {
+    match report.properties.get("guid").map(|property| &property.value) {
+        Some(&PropertyValue::Number(guid)) => Some(Guid(guid)),
+        _ => None,
+    }
+}
 
 /// A line of JSON.
 fn line(told: &impl serde::Serialize) -> Result<Vec<u8>, PoolError> {
@@ -62,8 +71,9 @@ impl Daemon {
             }
             false => {
                 let now = self.take_for_diff(&pool, &dataset).await?;
+                let guid = pool.snapshot(&now).await.ok().and_then(|report| guid_of(&report));
                 let compared = self.tell_differences(&pool, (from, &now), &header, handed).await;
-                self.drop_after_diff(&pool, now).await;
+                self.drop_after_diff(&pool, now, guid).await;
                 compared
             }
         };
@@ -109,8 +119,15 @@ impl Daemon {
         }
     }
 
-    async fn drop_after_diff(&self, pool: &Arc<dyn PoolHandle>, name: String) {
+    /// Drops the snapshot that was made under this name, and whose data set may have another one by now.
+    async fn drop_after_diff(&self, pool: &Arc<dyn PoolHandle>, mut name: String, guid: Option<Guid>) {
         let _lock = self.locks.of(pool_of(&name)).await;
+        let dataset = name.split('@').next().unwrap_or_default();
+        if let (Some(guid), Ok((_, dsl))) = (guid, self.streaming(&name))
+            && let Ok(Some(found)) = dsl.snapshot_by_guid(dataset, guid).await
+        {
+            name = found;
+        }
         if let Err(error) = self.destroy_named(pool, vec![name.clone()], false).await {
             tracing::warn!("the snapshot '{name}', which was made to compare, stays: {}", error.message);
         }

@@ -116,8 +116,8 @@ impl Daemon {
             return Ok(());
         }
         Err(ErrorBody::new(format!(
-            "{what}: use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used \
-             by other pools once '{name}' is exported."
+            "{what}: use '-f' to override the following errors:\n'{name}' has an active shared spare which could be \
+             used by other pools once '{name}' is exported."
         )))
     }
 

@@ -157,6 +157,11 @@ impl Daemon {
         Ok((pool, dsl))
     }
 
+    /// Closes what a guest has handed over and nobody has taken.
+    pub fn let_go(&self, uid: u32, name: &str) {
+        drop(self.descriptors.take(Some(uid), name));
+    }
+
     pub(super) fn handed(&self, name: &str, asker: &Asker) -> Answer<Handed> {
         let lost = || ErrorBody::of_kind(ErrorKind::Lost, "the daemon does not have the stream's descriptor");
         let whose = match asker {

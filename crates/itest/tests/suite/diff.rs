@@ -79,18 +79,20 @@ fn many_differences_are_told_as_they_are_found() {
     lab.disks(1, 512);
     lab.create("", "tank", "d0");
     let mount = lab.create_fs("", "tank/fs");
-    let make = |number: usize| fs::write(mount.join(number.to_string()), b"").unwrap();
+    // So long that what is told does not fit into a pipe.
+    let name = |number: usize| format!("{number:0>230}");
+    let make = |number: usize| fs::write(mount.join(name(number)), b"").unwrap();
     (0..FILES).for_each(make);
     lab.zfs("snapshot tank/fs@a").ok();
     // Whole blocks of them are gone, and elsewhere one of many is.
     let is_gone = |number: usize| number < FILES / 3 || number.is_multiple_of(100);
     for number in (0..FILES).filter(|&number| is_gone(number)) {
-        fs::remove_file(mount.join(number.to_string())).unwrap();
+        fs::remove_file(mount.join(name(number))).unwrap();
     }
     (FILES..FILES + 3_000).for_each(make);
     lab.zfs("unmount tank/fs").ok();
     lab.zfs("mount tank/fs").ok();
-    let line = |letter: char, name: usize| format!("{letter}\t{}/{name}", mount.display());
+    let line = |letter: char, number: usize| format!("{letter}\t{}/{}", mount.display(), name(number));
     let mut expected: BTreeSet<String> =
         (0..FILES).filter(|&number| is_gone(number)).map(|number| line('-', number)).collect();
     expected.extend((FILES..FILES + 3_000).map(|number| line('+', number)));
@@ -102,14 +104,51 @@ fn many_differences_are_told_as_they_are_found() {
     let mut asking = lab.command(binary::platter());
     asking.arg0("zfs").args(["diff", "tank/fs@a"]).stdout(Stdio::piped());
     let mut asking = asking.spawn().expect("it runs");
-    let mut first = String::new();
-    BufReader::new(asking.stdout.take().expect("it is piped")).read_line(&mut first).unwrap();
+    let (mut first, mut told) = (String::new(), BufReader::new(asking.stdout.take().expect("it is piped")));
+    told.read_line(&mut first).unwrap();
     assert!(expected.contains(first.trim_end()), "{first}");
+    // What is compared stays until then, and what was made for it goes, whatever it is called by then.
+    lab.zfs("destroy tank/fs@a").refused().says("dataset is busy");
+    let made = all(&lab).into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    lab.zfs(&format!("destroy {made}")).refused().says("dataset is busy");
+    lab.zfs("rollback -r tank/fs@a").refused();
+    lab.zfs("destroy -r tank/fs").refused();
+    lab.zfs("rename tank/fs tank/other").ok();
+    drop(told);
     assert!(!asking.wait().expect("it ends").success());
     let begin = Instant::now();
-    while all(&lab) != ["tank", "tank/fs", "tank/fs@a"] {
+    while all(&lab) != ["tank", "tank/other", "tank/other@a"] {
         assert!(begin.elapsed() < Duration::from_secs(60), "what is made to compare goes: {:?}", all(&lab));
         std::thread::sleep(Duration::from_millis(100));
     }
     lab.export("tank");
+}
+
+#[test]
+fn a_file_whose_latest_name_is_gone_keeps_nothing_from_being_told() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    // A file remembers the folder in which it got its latest name.
+    for (first, latest) in [("one", "two"), ("three", "four")] {
+        fs::create_dir(mount.join(first)).unwrap();
+        fs::create_dir(mount.join(latest)).unwrap();
+        fs::write(mount.join(first).join("file"), b"hi").unwrap();
+        fs::hard_link(mount.join(first).join("file"), mount.join(latest).join("file")).unwrap();
+    }
+    fs::remove_file(mount.join("two/file")).unwrap();
+    let settle = || {
+        lab.zfs("unmount tank/fs").ok();
+        lab.zfs("mount tank/fs").ok();
+    };
+    settle();
+    lab.zfs("snapshot tank/fs@a").ok();
+    fs::write(mount.join("new"), b"").unwrap();
+    settle();
+    let at = mount.display();
+    lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/\n")).says(&format!("+\t{at}/new\n")).says_not("file");
+    fs::remove_dir_all(mount.join("four")).unwrap();
+    settle();
+    lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/four/file\t(-1)\n")).says(&format!("-\t{at}/four\n"));
 }

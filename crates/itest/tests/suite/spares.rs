@@ -188,8 +188,8 @@ fn one_spare_serves_two_pools() {
     assert!(!status.contains("spare-"), "{status}");
     let shared = |pool: &str| {
         format!(
-            "cannot export '{pool}': use '-f' to override the following errors:\n'{pool}' has an active shared spare which \
-             could be used by other pools once '{pool}' is exported.\n"
+            "cannot export '{pool}': use '-f' to override the following errors:\n'{pool}' has an active shared spare \
+             which could be used by other pools once '{pool}' is exported.\n"
         )
     };
     lab.zpool("export one").refused().says(&shared("one"));
