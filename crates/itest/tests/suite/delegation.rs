@@ -227,6 +227,9 @@ const REFUSED: &[&str] = &[
     "zpool history tank",
 ];
 
+/// What is refused waits for nothing that somebody else would have to give up.
+const REFUSED_WITHIN: Duration = Duration::from_secs(8);
+
 /// What is done with them.
 const ALLOWED: &[&str] = &[
     "zfs snapshot tank/ann@x",
@@ -258,7 +261,9 @@ fn a_user_does_with_his_own_what_is_allowed_and_nothing_else() {
     fs::write(office.mount.join("ann/file"), "one").expect("a file");
     lab.zfs("snapshot tank/ann@root tank/ben@root").ok();
     for words in REFUSED {
+        let begin = Instant::now();
         office.ann_may_not(words);
+        assert!(begin.elapsed() < REFUSED_WITHIN, "{words}: it waited for something");
     }
     let all = "snapshot,destroy,mount,rollback,rename,clone,create,hold,release,bookmark,diff,send,compression,\
                userprop,userquota,promote,receive";
