@@ -16,7 +16,6 @@ use platter_api::report::{Detail, FoundPools, PoolReport, VdevReport};
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, SnapshotOperation,
 };
-use platter_api::snapshots::DiffEntry;
 use platter_api::splits::{SplitOff, SplitRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::inheritance::InForce;
@@ -26,6 +25,7 @@ use platter_dsl::volume::Plan;
 use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
 use platter_spa::{Events, Idleness, Pool, Unwritten};
+use platter_zpl::diff::Difference;
 use tokio::sync::mpsc;
 
 /// Makes, finds and opens pools.
@@ -147,7 +147,7 @@ pub trait Reports {
         Ok(0)
     }
     /// Tells `found` what differs in the snapshot `to` from the earlier one `from`, both by full name.
-    async fn differences(&self, _from: &str, _to: &str, _found: mpsc::Sender<DiffEntry>) -> Result<()> {
+    async fn differences(&self, _from: &str, _to: &str, _found: mpsc::Sender<Difference>) -> Result<()> {
         Ok(())
     }
     /// What a data set itself allows to whom.

@@ -12,7 +12,6 @@ use platter_api::report::{DatasetReport, Detail, FoundPools, HistoryEntry, PoolR
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, NewVolume, PoolOperation, ScrubAction, SnapshotOperation,
 };
-use platter_api::snapshots::DiffEntry;
 use platter_api::splits::{SplitOff, SplitRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::delegation::Changes;
@@ -24,9 +23,9 @@ use platter_dsl::{PoolError, Result};
 use platter_ondisk::dsl::PermissionKey;
 use platter_ondisk::{ObjectId, Txg};
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
+use platter_zpl::diff::Difference;
 use tokio::sync::mpsc;
 
-use crate::diff_entries::diff_entry;
 use crate::engine::{Engine, Identity, Leave, Liveness, Operations, PoolHandle, Reports};
 
 /// The engine on real devices.
@@ -316,21 +315,12 @@ impl Reports for RealPool {
         self.0.dsl().snapshots_would_free(names).await
     }
 
-    async fn differences(&self, from: &str, to: &str, found: mpsc::Sender<DiffEntry>) -> Result<()> {
+    async fn differences(&self, from: &str, to: &str, found: mpsc::Sender<Difference>) -> Result<()> {
         let dsl = self.0.dsl();
         dsl.check_descends(to, from).await?;
         let ((old, _old_kept), (new, _new_kept)) =
             (dsl.open_kept_snapshot(from).await?, dsl.open_kept_snapshot(to).await?);
-        let (sender, mut differences) = mpsc::channel(1);
-        let pass_on = async move {
-            while let Some(difference) = differences.recv().await {
-                if found.send(diff_entry(difference)).await.is_err() {
-                    return;
-                }
-            }
-        };
-        let (compared, ()) = tokio::join!(platter_zpl::diff::differences(&old, &new, sender), pass_on);
-        Ok(compared?)
+        Ok(platter_zpl::diff::differences(&old, &new, found).await?)
     }
 
     async fn granted(&self, dataset: &str) -> Result<Granted> {

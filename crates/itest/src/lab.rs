@@ -114,6 +114,13 @@ impl Lab {
         self.root().join("mnt").join(dataset)
     }
 
+    /// Full names of a data set and all below it, snapshots among them, in the order of `zfs list`.
+    #[track_caller]
+    pub fn names(&self, top: &str) -> Vec<String> {
+        let listed = self.zfs(&format!("list -H -o name -t all -r {top}")).ok();
+        listed.stdout.lines().map(str::to_owned).collect()
+    }
+
     /// A command with this instance's environment.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);

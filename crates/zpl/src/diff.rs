@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -221,9 +220,8 @@ fn compare(old: Option<&File>, new: Option<&File>) -> Vec<Difference> {
 
 /// Compares what changed, one object after the other.
 struct Comparison<'a> {
-    sides: Mutex<(Side<'a>, Side<'a>)>,
-    /// The first number that was not looked at yet.
-    next: AtomicU64,
+    /// The old state, the new one, and the first number that was not looked at yet.
+    sides: Mutex<(Side<'a>, Side<'a>, u64)>,
     /// The object of the folder `.zfs/shares`.
     shares: Option<u64>,
     found: mpsc::Sender<Difference>,
@@ -232,10 +230,8 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     /// Tells what became of these numbers, of which only the old state can have objects where `is_gone`.
     async fn compare(&self, first: u64, count: u64, is_gone: bool) -> Result<()> {
-        let (old, new) = &mut *self.sides.lock().await;
-        // Object 0 are the dnodes themselves.
-        let (end, next) = (first.saturating_add(count), self.next.load(Ordering::Relaxed));
-        let mut object = first.max(next);
+        let (old, new, next) = &mut *self.sides.lock().await;
+        let (end, mut object) = (first.saturating_add(count), first.max(*next));
         while object < end {
             if is_gone && count > MANY {
                 match old.os.next_object(ObjectId(object - 1)).await? {
@@ -243,8 +239,7 @@ impl Comparison<'_> {
                     _ => break,
                 }
             }
-            let seen = self.next.swap(object.saturating_add(1), Ordering::Relaxed);
-            assert!(seen <= object, "what became of a file is told once");
+            assert!(*next <= object, "what became of a file is told once");
             if Some(object) != self.shares {
                 let before = old.file(ObjectId(object)).await?;
                 let after = if is_gone { None } else { new.file(ObjectId(object)).await? };
@@ -254,6 +249,7 @@ impl Comparison<'_> {
                 }
             }
             object += 1;
+            *next = object;
         }
         Ok(())
     }
@@ -282,8 +278,9 @@ pub async fn differences(old: &Arc<Objset>, new: &Arc<Objset>, found: mpsc::Send
     // Nothing that the old state has was written after its root, and everything was that it has not.
     let since = old.root().birth();
     let shares = Zap::open(new, ObjectId(MASTER_NODE_OBJECT)).await?.get_u64(SHARES).await?;
-    let sides = Mutex::new((Side::new(old).await?, Side::new(new).await?));
-    let comparison = Comparison { sides, next: AtomicU64::new(1), shares, found };
+    // Object 0 are the dnodes themselves.
+    let sides = Mutex::new((Side::new(old).await?, Side::new(new).await?, 1));
+    let comparison = Comparison { sides, shares, found };
     match changed_objects(&new.params().store, new.params().id, &new.root(), since, &comparison).await {
         Err(_) if comparison.found.is_closed() => Ok(()),
         compared => compared,

@@ -18,7 +18,7 @@ use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
 use crate::asker::Asker;
 use crate::descriptors::Handed;
-use crate::diff_entries::printable;
+use crate::diff_entries::{diff_entry, printable};
 use crate::engine::PoolHandle;
 use crate::pipe::Outlet;
 
@@ -94,7 +94,8 @@ impl Daemon {
             let write = async {
                 let mut some = Vec::with_capacity(ENTRIES);
                 while entries.recv_many(&mut some, ENTRIES).await > 0 {
-                    let lines: Vec<Vec<u8>> = some.drain(..).map(|entry| line(&entry)).collect::<Result<_, _>>()?;
+                    let lines: Vec<Vec<u8>> =
+                        some.drain(..).map(|found| line(&diff_entry(found))).collect::<Result<_, _>>()?;
                     outlet.put(lines.concat()).await?;
                 }
                 Ok(())

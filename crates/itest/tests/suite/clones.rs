@@ -10,11 +10,6 @@ fn value(lab: &Lab, property: &str, name: &str) -> String {
     lab.zfs(&format!("get -Hp -o value {property} {name}")).ok().stdout.trim().to_owned()
 }
 
-/// What `zfs list -H -o name -t all` says.
-fn all(lab: &Lab) -> Vec<String> {
-    lab.zfs("list -H -o name -t all -r tank").ok().stdout.lines().map(str::to_owned).collect()
-}
-
 #[test]
 fn a_clone_begins_as_its_origin_and_goes_its_own_way() {
     let Some(lab) = Lab::open() else { return };
@@ -53,7 +48,7 @@ fn a_clone_begins_as_its_origin_and_goes_its_own_way() {
     lab.zfs("destroy -R tank/fs@two").ok();
     lab.zfs("destroy -r tank/new/one").ok();
     lab.zfs("destroy tank/fs@one").ok();
-    assert_eq!(all(&lab), ["tank", "tank/fs", "tank/new"]);
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/new"]);
     lab.zpool("wait -t free tank").ok();
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
@@ -146,7 +141,7 @@ fn what_cannot_be_cloned_or_promoted_is_said() {
     lab.zfs("promote tank/x")
         .refused()
         .says("cannot promote 'tank/x': conflicting snapshot 'a' from parent 'tank/fs@b'");
-    assert_eq!(all(&lab), ["tank", "tank/fs", "tank/fs@a", "tank/fs@b", "tank/x", "tank/x@a"]);
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a", "tank/fs@b", "tank/x", "tank/x@a"]);
     what_has_dependents_goes_with_them(&lab);
     lab.zpool("wait -t free tank").ok();
     lab.export("tank");
@@ -179,14 +174,14 @@ fn what_has_dependents_goes_with_them(lab: &Lab) {
         ["tank/fs@a", "tank/x@a", "tank/x", "tank/fs@b", "tank/fs"].map(|name| format!("would destroy {name}\n"));
     assert_eq!(planned, order.concat());
     lab.zfs("destroy -r tank/x").ok();
-    assert_eq!(all(lab), ["tank", "tank/fs", "tank/fs@a"], "it goes with its last clone");
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a"], "it goes with its last clone");
     lab.zfs("snapshot tank/fs@c").ok();
     lab.zfs("clone tank/fs@c tank/y").ok();
     lab.zfs("rollback -R tank/fs@a").ok();
-    assert_eq!(all(lab), ["tank", "tank/fs", "tank/fs@a"]);
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a"]);
     lab.zfs("clone tank/fs@a tank/y").ok();
     lab.zfs("destroy -R tank/fs").ok();
-    assert_eq!(all(lab), ["tank"]);
+    assert_eq!(lab.names("tank"), ["tank"]);
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, binary, data};
 
-/// Names of all that there is, snapshots among them.
-fn all(lab: &Lab) -> Vec<String> {
-    lab.zfs("list -H -o name -t all -r tank").ok().stdout.lines().map(str::to_owned).collect()
+/// The kernel says when it likes that it closed a file, or that it forgot one that is gone.
+fn settle(lab: &Lab) {
+    lab.zfs("unmount tank/fs").ok();
+    lab.zfs("mount tank/fs").ok();
 }
 
 #[test]
@@ -24,18 +25,13 @@ fn what_differs_is_told_as_openzfs_tells_it() {
         fs::write(mount.join(name), data::random(1, 20_000)).unwrap();
     }
     fs::create_dir(mount.join("folder")).unwrap();
-    // The kernel says when it likes that it closed a file, or that it forgot one that is gone.
-    let settle = || {
-        lab.zfs("unmount tank/fs").ok();
-        lab.zfs("mount tank/fs").ok();
-    };
-    settle();
+    settle(&lab);
     lab.zfs("snapshot tank/fs@a").ok();
     fs::write(mount.join("changed"), b"new").unwrap();
     fs::remove_file(mount.join("gone")).unwrap();
     fs::rename(mount.join("old name"), mount.join("folder/new")).unwrap();
     fs::hard_link(mount.join("linked"), mount.join("again")).unwrap();
-    settle();
+    settle(&lab);
     lab.zfs("snapshot tank/fs@b").ok();
     std::os::unix::fs::symlink("kept", mount.join("link")).unwrap();
     let at = mount.display();
@@ -58,7 +54,7 @@ fn what_differs_is_told_as_openzfs_tells_it() {
     assert!(lines("diff -h tank/fs@a @b").contains(&format!("R\t{at}/old name -> {at}/folder/new")));
     assert!(lines("diff -FH tank/fs@a @b").contains(&format!("R\tF\t{at}/old\\0040name\t{at}/folder/new")));
     assert_eq!(lines("diff -F tank/fs@b"), [format!("+\t@\t{at}/link"), format!("M\t/\t{at}/")]);
-    assert_eq!(all(&lab), ["tank", "tank/fs", "tank/fs@a", "tank/fs@b"], "what is made to compare goes");
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a", "tank/fs@b"], "what is made to compare goes");
     lab.zfs("diff tank/fs@b tank/fs@a").refused().says("Unable to obtain diffs").says("Not an earlier snapshot");
     lab.zfs("diff tank/fs").refused().says("Badly formed snapshot name tank/fs");
     lab.zfs("clone tank/fs@b tank/clone").ok();
@@ -90,8 +86,7 @@ fn many_differences_are_told_as_they_are_found() {
         fs::remove_file(mount.join(name(number))).unwrap();
     }
     (FILES..FILES + 3_000).for_each(make);
-    lab.zfs("unmount tank/fs").ok();
-    lab.zfs("mount tank/fs").ok();
+    settle(&lab);
     let line = |letter: char, number: usize| format!("{letter}\t{}/{}", mount.display(), name(number));
     let mut expected: BTreeSet<String> =
         (0..FILES).filter(|&number| is_gone(number)).map(|number| line('-', number)).collect();
@@ -109,7 +104,7 @@ fn many_differences_are_told_as_they_are_found() {
     assert!(expected.contains(first.trim_end()), "{first}");
     // What is compared stays until then, and what was made for it goes, whatever it is called by then.
     lab.zfs("destroy tank/fs@a").refused().says("dataset is busy");
-    let made = all(&lab).into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
     lab.zfs(&format!("destroy {made}")).refused().says("dataset is busy");
     lab.zfs("rollback -r tank/fs@a").refused();
     lab.zfs("destroy -r tank/fs").refused();
@@ -117,8 +112,8 @@ fn many_differences_are_told_as_they_are_found() {
     drop(told);
     assert!(!asking.wait().expect("it ends").success());
     let begin = Instant::now();
-    while all(&lab) != ["tank", "tank/other", "tank/other@a"] {
-        assert!(begin.elapsed() < Duration::from_secs(60), "what is made to compare goes: {:?}", all(&lab));
+    while lab.names("tank") != ["tank", "tank/other", "tank/other@a"] {
+        assert!(begin.elapsed() < Duration::from_secs(60), "what is made to compare goes: {:?}", lab.names("tank"));
         std::thread::sleep(Duration::from_millis(100));
     }
     lab.export("tank");
@@ -138,17 +133,13 @@ fn a_file_whose_latest_name_is_gone_keeps_nothing_from_being_told() {
         fs::hard_link(mount.join(first).join("file"), mount.join(latest).join("file")).unwrap();
     }
     fs::remove_file(mount.join("two/file")).unwrap();
-    let settle = || {
-        lab.zfs("unmount tank/fs").ok();
-        lab.zfs("mount tank/fs").ok();
-    };
-    settle();
+    settle(&lab);
     lab.zfs("snapshot tank/fs@a").ok();
     fs::write(mount.join("new"), b"").unwrap();
-    settle();
+    settle(&lab);
     let at = mount.display();
     lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/\n")).says(&format!("+\t{at}/new\n")).says_not("file");
     fs::remove_dir_all(mount.join("four")).unwrap();
-    settle();
+    settle(&lab);
     lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/four/file\t(-1)\n")).says(&format!("-\t{at}/four\n"));
 }

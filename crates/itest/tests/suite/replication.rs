@@ -16,9 +16,9 @@ fn pass(lab: &Lab, send: &str, receive: &str) -> Run {
 
 /// Names below `top`, without it, of all kinds.
 fn names(lab: &Lab, top: &str) -> Vec<String> {
-    let listed = lab.zfs(&format!("list -H -o name -t all -r {top}")).ok().stdout;
+    let listed = lab.names(top);
     let mut names: Vec<String> =
-        listed.lines().map(|name| name.strip_prefix(top).expect("below it").to_owned()).collect();
+        listed.iter().map(|name| name.strip_prefix(top).expect("below it").to_owned()).collect();
     names.sort();
     names
 }
