@@ -170,6 +170,15 @@ impl Operation {
         matches!(self, Self::Look(Look::GetStatus(_)) | Self::StopDaemon(_) | Self::SetLogLevel(_))
     }
 
+    /// Whether it is done with a descriptor that one daemon was handed, and that the next one does not have.
+    pub fn needs_descriptor(&self) -> bool {
+        match self {
+            Self::DiffSnapshots(_) | Self::ReceiveStream(_) => true,
+            Self::SendStream(call) => call.descriptor.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether it changes nothing and waits for nothing, so that somebody may ask for it again and again.
     pub fn only_looks(&self) -> bool {
         matches!(self, Self::Look(_) | Self::GetEvents(_) | Self::GetHistory(_))

@@ -215,7 +215,7 @@ impl Client {
         }
         let body = Bytes::from(operation.to_json()?);
         // What is about one daemon is not for the next.
-        let mut may_ask_next = is_ours && !operation.is_about_daemon();
+        let mut may_ask_next = is_ours && !operation.is_about_daemon() && !operation.needs_descriptor();
         // Who watches does not start anew what somebody stopped: its pools would be open again under that hand.
         may_ask_next &= !(operation.only_looks() && self.answered.load(Ordering::Relaxed));
         let mut others = 0;

@@ -33,6 +33,8 @@ use tokio::net::{UnixListener, UnixStream};
 pub const NAME_LENGTH: usize = 32;
 /// What comes back when a descriptor is here.
 const HERE: u8 = b'+';
+/// What comes back when there is no place for one more.
+const FULL: u8 = b'-';
 /// Descriptors that wait to be asked for; more are refused.
 const WAITING_MAX: usize = 64;
 /// As [`WAITING_MAX`], of one guest, with those that are being handed over.
@@ -128,7 +130,11 @@ impl Descriptors {
                 }
             };
             let place = line.peer_cred().ok().and_then(|peer| self.place(peer.uid()));
-            let Some(place) = place else { continue };
+            let Some(place) = place else {
+                // Whoever is gone already need not hear it.
+                let _ = rustix::net::send(&line, &[FULL], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                continue;
+            };
             let all = self.clone();
             tokio::spawn(async move {
                 let user = place.user;
@@ -250,7 +256,11 @@ pub async fn hand_over(
             return Err(std::io::Error::other("no room for a descriptor"));
         }
         let parts = [IoSlice::new(name.as_bytes())];
-        Ok(rustix::net::sendmsg(line.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL)?)
+        match rustix::net::sendmsg(line.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL) {
+            // Why it hung up it has said.
+            Err(rustix::io::Errno::PIPE) => Ok(0),
+            sent => Ok(sent?),
+        }
     })
     .await?;
     let mut answer = [0; 1];
@@ -258,6 +268,11 @@ pub async fn hand_over(
         line.readable().await?;
         match line.try_read(&mut answer) {
             Ok(1) if answer[0] == HERE => return Ok(line),
+            Ok(1) if answer[0] == FULL => {
+                let reason =
+                    format!("no user has more than {OF_GUEST_MAX} streams at once, all together {OF_GUESTS_MAX}");
+                return Err(std::io::Error::other(reason));
+            }
             Ok(_) => return Err(std::io::Error::other("the daemon does not take it")),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -312,7 +327,8 @@ mod tests {
         for _ in 0..OF_GUEST_MAX {
             lines.push(hand_over(&other, &new_name().unwrap(), write.as_fd()).await.unwrap());
         }
-        assert!(hand_over(&other, &new_name().unwrap(), write.as_fd()).await.is_err());
+        let refused = hand_over(&other, &new_name().unwrap(), write.as_fd()).await.unwrap_err();
+        assert!(refused.to_string().contains("more than 4 streams"), "{refused}");
         assert_eq!(all.waiting.lock().len(), OF_GUEST_MAX);
         serving.abort();
     }
