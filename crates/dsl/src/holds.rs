@@ -17,7 +17,7 @@ use crate::named_snapshot::{NamedSnapshot, find};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{Refusals, Verdict};
-use crate::{history, mos, space};
+use crate::{history, mos, space, temporary_holds};
 
 /// Longest tag in bytes (`MAXNAMELEN`).
 const TAG_MAX: usize = 256;
@@ -31,7 +31,7 @@ pub async fn count(os: &Arc<Objset>, object: ObjectId) -> platter_dmu::Result<u6
 }
 
 /// Tags, with when they were set in seconds since the epoch.
-async fn tags(os: &Arc<Objset>, object: ObjectId) -> Result<BTreeMap<String, u64>> {
+pub(crate) async fn tags(os: &Arc<Objset>, object: ObjectId) -> Result<BTreeMap<String, u64>> {
     let mut tags = BTreeMap::new();
     if object.is_some() {
         for entry in Zap::open(os, object).await?.all().await? {
@@ -43,9 +43,18 @@ async fn tags(os: &Arc<Objset>, object: ObjectId) -> Result<BTreeMap<String, u64
 }
 
 /// A snapshot, and how many tags it had.
-struct Held {
-    snapshot: NamedSnapshot,
-    before: u64,
+pub(crate) struct Held {
+    pub snapshot: NamedSnapshot,
+    pub before: u64,
+}
+
+/// How long a tag is meant to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Until somebody takes it away.
+    Lasting,
+    /// As long as the pool is imported ([`temporary_holds`]).
+    Temporary,
 }
 
 /// Looks up those that are there, and asks each whether `tag` may be set, or taken away.
@@ -71,7 +80,8 @@ async fn check(
 }
 
 /// Sets `tag` on these. Within a task.
-async fn hold(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
+pub(crate) async fn hold(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held], lifetime: Lifetime) -> Result<()> {
+    let temp = u8::from(lifetime == Lifetime::Temporary);
     let now = dsl.now();
     for Held { snapshot, before } in snapshots {
         let mut bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
@@ -81,18 +91,19 @@ async fn hold(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Res
         }
         Zap::open(&dsl.mos, bonus.phys.userrefs_obj).await?.add_u64(tx, tag.as_bytes(), now).await?;
         let name = &snapshot.full_name;
-        let text = format!("{name} ({}) tag={tag} temp=0 refs={}", snapshot.object, before.saturating_add(1));
+        let text = format!("{name} ({}) tag={tag} temp={temp} refs={}", snapshot.object, before.saturating_add(1));
         history::append_event(dsl, tx, "hold", &text).await?;
     }
     Ok(())
 }
 
 /// Takes `tag` away from these; those that waited for that are destroyed. Within a task.
-async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
+pub(crate) async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
     for Held { snapshot, before } in snapshots {
         let bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
         let phys = &bonus.phys;
         Zap::open(&dsl.mos, phys.userrefs_obj).await?.remove(tx, tag.as_bytes()).await?;
+        temporary_holds::forget(dsl, tx, snapshot.object, tag).await?;
         let left = before.saturating_sub(1);
         let text = format!("{} ({}) tag={tag} refs={left}", snapshot.full_name, snapshot.object);
         history::append_event(dsl, tx, "release", &text).await?;
@@ -128,7 +139,7 @@ impl DslPool {
         };
         let change = async move |dsl: Arc<Self>, tx: Tx, verdict: Verdict<Vec<Held>>| match verdict {
             Verdict::Fine(found) if found.is_empty() => Err(PoolError::NotFound("dataset does not exist".into())),
-            Verdict::Fine(found) => hold(&dsl, &tx, &tag, &found).await.map(|()| Refusals::new()),
+            Verdict::Fine(found) => hold(&dsl, &tx, &tag, &found, Lifetime::Lasting).await.map(|()| Refusals::new()),
             Verdict::Refused(refusals) => Ok(refusals),
             Verdict::Later => Ok(Refusals::new()),
         };

@@ -114,6 +114,7 @@ pub mod stream_records;
 pub mod sync;
 pub mod take_snapshot;
 pub mod tasks;
+pub mod temporary_holds;
 pub mod tree;
 pub mod unreadable;
 pub mod used_space;

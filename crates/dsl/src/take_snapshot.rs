@@ -53,6 +53,11 @@ impl Site {
     pub fn head(&self) -> &Arc<Dataset> {
         &self.head
     }
+
+    /// What the snapshot is to be called.
+    pub fn full_name(&self) -> &str {
+        &self.full_name
+    }
 }
 
 /// Names with what stands against each.
@@ -70,10 +75,14 @@ pub enum Verdict<T> {
 
 /// In an old pool no snapshot may have a log (`SPA_VERSION_FAST_SNAP`): the heads' logs are ended meanwhile, and what
 /// asks for `fsync` waits for its group.
-struct EndedLogs(Vec<Arc<Zil>>);
+pub(crate) struct EndedLogs(Vec<Arc<Zil>>);
 
 impl EndedLogs {
-    async fn of(dsl: &DslPool, names: &[String]) -> Result<Self> {
+    /// Ends the logs of the data sets of these snapshots, if none may be.
+    ///
+    /// # Errors
+    /// What was in them cannot be written.
+    pub async fn of(dsl: &DslPool, names: &[String]) -> Result<Self> {
         let mut ended = Self(Vec::new());
         if dsl.version().has_fast_snapshots() {
             return Ok(ended);
@@ -118,11 +127,20 @@ pub fn must_wait(head: &Dataset, txg: Txg) -> bool {
     is_dirty || head.phys.lock().prev_snap_txg >= txg
 }
 
+/// Whether limits count against a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// They do.
+    Limited,
+    /// They do not: it goes soon.
+    Exempt,
+}
+
 /// Whether snapshots of these full names can be taken together in group `txg`.
 ///
 /// # Errors
 /// Damage, unreadable blocks; no space at all.
-pub async fn check(dsl: &DslPool, names: &[String], txg: Txg) -> Result<Verdict<Vec<Site>>> {
+pub(crate) async fn check(dsl: &DslPool, names: &[String], txg: Txg, counting: Counting) -> Result<Verdict<Vec<Site>>> {
     space::check_task(dsl)?;
     let (mut sites, mut refusals): (Vec<Site>, Refusals) = (Vec::new(), Vec::new());
     for full_name in names {
@@ -140,7 +158,9 @@ pub async fn check(dsl: &DslPool, names: &[String], txg: Txg) -> Result<Verdict<
     if sites.iter().any(|site| must_wait(&site.head, txg) || has_log(dsl, &site.head)) {
         return Ok(Verdict::Later);
     }
-    refusals.extend(check_limits(dsl, &sites));
+    if counting == Counting::Limited {
+        refusals.extend(check_limits(dsl, &sites));
+    }
     refusals.extend(check_reserved(dsl, &sites));
     Ok(if refusals.is_empty() { Verdict::Fine(sites) } else { Verdict::Refused(refusals) })
 }
@@ -359,7 +379,7 @@ impl DslPool {
         let _ended = EndedLogs::of(self, names).await?;
         loop {
             let (names, properties) = (names.to_vec(), properties.clone());
-            let check = async move |dsl: Arc<Self>, txg: Txg| check(&dsl, &names, txg).await;
+            let check = async move |dsl: Arc<Self>, txg: Txg| check(&dsl, &names, txg, Counting::Limited).await;
             let make = async move |dsl: Arc<Self>, tx: Tx, verdict: Verdict<Vec<Site>>| match verdict {
                 Verdict::Fine(sites) => take(&dsl, &tx, &sites, &properties).await.map(|()| Some(Refusals::new())),
                 Verdict::Refused(refusals) => Ok(Some(refusals)),

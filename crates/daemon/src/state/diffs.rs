@@ -1,17 +1,16 @@
 //! `zfs diff`: what differs between a snapshot and a later one, or what is there now.
 //!
-//! The snapshot that is taken to compare what is there now goes in any case.
+//! The snapshot that is taken to compare what is there now goes in any case: at the latest when its pool is imported
+//! again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_api::messages::{ErrorBody, Outcome};
-use platter_api::report::{DatasetReport, PropertyValue};
-use platter_api::request::SnapshotOperation;
 use platter_api::snapshots::{DiffHeader, DiffSnapshots};
 use platter_dsl::PoolError;
 use platter_dsl::stream_ends::StreamSink;
-use platter_ondisk::Guid;
+use platter_dsl::temporary_holds::TemporarySnapshot;
 use tokio::sync::mpsc;
 
 use super::mounts::{no_such_dataset, pool_of};
@@ -24,13 +23,6 @@ use crate::pipe::Outlet;
 
 /// Differences that wait to be written.
 const ENTRIES: usize = 256;
-
-fn guid_of(report: &DatasetReport) -> Option<Guid> {
-    match report.properties.get("guid").map(|property| &property.value) {
-        Some(&PropertyValue::Number(guid)) => Some(Guid(guid)),
-        _ => None,
-    }
-}
 
 /// A line of JSON.
 fn line(told: &impl serde::Serialize) -> Result<Vec<u8>, PoolError> {
@@ -70,10 +62,9 @@ impl Daemon {
                 self.tell_differences(&pool, (from, to), &header, handed).await
             }
             false => {
-                let now = self.take_for_diff(&pool, &dataset).await?;
-                let guid = pool.snapshot(&now).await.ok().and_then(|report| guid_of(&report));
+                let (now, taken) = self.take_for_diff(&dataset).await?;
                 let compared = self.tell_differences(&pool, (from, &now), &header, handed).await;
-                self.drop_after_diff(&pool, now, guid).await;
+                self.drop_after_diff(&now, &taken).await;
                 compared
             }
         };
@@ -106,31 +97,27 @@ impl Daemon {
     }
 
     /// Takes a snapshot of what is there now (`make_temp_snapshot`).
-    async fn take_for_diff(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<String> {
+    async fn take_for_diff(&self, dataset: &str) -> Answer<(String, TemporarySnapshot)> {
         let what = format!("Cannot create just-in-time snapshot of '{dataset}'");
+        let (_, dsl) = self.streaming(dataset)?;
         let _lock = self.turn(pool_of(dataset), &what).await?;
         let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let name = format!("{dataset}@zfs-diff-{}-{:x}", std::process::id(), moment.as_nanos());
+        let whose = format!("zfs-diff-{}", std::process::id());
+        let name = format!("{dataset}@{whose}-{:016x}", moment.as_nanos());
         self.flush_mounts(&BTreeSet::from([dataset.to_owned()])).await;
-        let take = SnapshotOperation::Take { names: vec![name.clone()], properties: BTreeMap::new() };
-        let refusals = pool.perform_on_snapshots(take).await.map_err(|error| failed(&what, error))?;
-        match refusals.into_iter().next() {
-            Some((_, reason)) => Err(failed(&what, reason)),
-            None => Ok(name),
-        }
+        let taken = dsl.take_temporary_snapshot(&name, &format!("%{whose}")).await;
+        taken.map(|taken| (name, taken)).map_err(|error| failed(&what, error))
     }
 
-    /// Drops the snapshot that was made under this name, and whose data set may have another one by now.
-    async fn drop_after_diff(&self, pool: &Arc<dyn PoolHandle>, mut name: String, guid: Option<Guid>) {
-        let _lock = self.locks.of(pool_of(&name)).await;
-        let dataset = name.split('@').next().unwrap_or_default();
-        if let (Some(guid), Ok((_, dsl))) = (guid, self.streaming(&name))
-            && let Ok(Some(found)) = dsl.snapshot_by_guid(dataset, guid).await
-        {
-            name = found;
-        }
-        if let Err(error) = self.destroy_named(pool, vec![name.clone()], false).await {
-            tracing::warn!("the snapshot '{name}', which was made to compare, stays: {}", error.message);
+    /// Drops the snapshot that was made, whatever it is called by now.
+    async fn drop_after_diff(&self, name: &str, taken: &TemporarySnapshot) {
+        let _lock = self.locks.of(pool_of(name)).await;
+        let Ok((pool, dsl)) = self.streaming(name) else { return };
+        let name = dsl.name_of_temporary_snapshot(taken).await.unwrap_or_else(|| name.to_owned());
+        let shown = self.shown(&pool, std::slice::from_ref(&name)).await;
+        match dsl.drop_temporary_snapshot(taken).await {
+            Ok(()) => self.close_shown(&shown),
+            Err(error) => tracing::warn!("the snapshot '{name}', which was made to compare, stays: {error}"),
         }
     }
 }

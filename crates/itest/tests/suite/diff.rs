@@ -4,15 +4,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, binary, data};
+use platter_itest::{Lab, binary, data, zdb};
 
 /// The kernel says when it likes that it closed a file, or that it forgot one that is gone.
 fn settle(lab: &Lab) {
     lab.zfs("unmount tank/fs").ok();
     lab.zfs("mount tank/fs").ok();
+}
+
+/// A difference of which more is to come than a pipe holds: its first line is read.
+fn begin(lab: &Lab) -> (Child, BufReader<ChildStdout>, String) {
+    let mut asking = lab.command(binary::platter());
+    asking.arg0("zfs").args(["diff", "tank/fs@a"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut asking = asking.spawn().expect("it runs");
+    let (mut first, mut told) = (String::new(), BufReader::new(asking.stdout.take().expect("it is piped")));
+    told.read_line(&mut first).unwrap();
+    (asking, told, first)
 }
 
 #[test]
@@ -96,11 +107,7 @@ fn many_differences_are_told_as_they_are_found() {
     assert_eq!(told.lines().count(), expected.len(), "each is told once");
     assert_eq!(told.lines().map(str::to_owned).collect::<BTreeSet<_>>(), expected);
     // Who has seen enough goes away.
-    let mut asking = lab.command(binary::platter());
-    asking.arg0("zfs").args(["diff", "tank/fs@a"]).stdout(Stdio::piped());
-    let mut asking = asking.spawn().expect("it runs");
-    let (mut first, mut told) = (String::new(), BufReader::new(asking.stdout.take().expect("it is piped")));
-    told.read_line(&mut first).unwrap();
+    let (mut asking, told, first) = begin(&lab);
     assert!(expected.contains(first.trim_end()), "{first}");
     // What is compared stays until then, and what was made for it goes, whatever it is called by then.
     lab.zfs("destroy tank/fs@a").refused().says("dataset is busy");
@@ -142,4 +149,56 @@ fn a_file_whose_latest_name_is_gone_keeps_nothing_from_being_told() {
     fs::remove_dir_all(mount.join("four")).unwrap();
     settle(&lab);
     lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/four/file\t(-1)\n")).says(&format!("-\t{at}/four\n"));
+}
+
+/// Files of which more is told than a pipe holds.
+fn fill(mount: &Path) {
+    (0..8_000).for_each(|number| fs::write(mount.join(format!("{number:0>230}")), b"").unwrap());
+}
+
+/// The next daemon has not what this one was handed.
+#[test]
+fn who_waits_for_a_difference_does_not_start_the_daemon_anew() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    lab.zfs("snapshot tank/fs@a").ok();
+    fill(&mount);
+    settle(&lab);
+    let (asking, told, _) = begin(&lab);
+    lab.platter(["daemon", "stop"]).ok();
+    drop(told);
+    let ended = asking.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && !said.contains("started the daemon"), "{said}");
+    assert!(!said.contains("descriptor"), "{said}");
+    assert!(lab.daemon_pids().is_empty(), "{said}");
+    lab.revive("tank");
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a"]);
+}
+
+#[test]
+fn what_is_made_to_compare_is_gone_after_a_crash_and_counts_against_no_limit() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    lab.zfs("set snapshot_limit=1 tank/fs").ok();
+    lab.zfs("snapshot tank/fs@a").ok();
+    fill(&mount);
+    settle(&lab);
+    let (mut asking, told, first) = begin(&lab);
+    assert!(first.starts_with(['+', 'M']), "{first}");
+    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    assert_eq!(lab.zfs(&format!("get -H -o value defer_destroy {made}")).ok().stdout.trim(), "on");
+    lab.zpool("sync tank").ok();
+    lab.kill_daemon(true);
+    drop(told);
+    assert!(!asking.wait().expect("it ends").success());
+    lab.revive("tank");
+    assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a"]);
+    assert_eq!(lab.zfs("diff tank/fs@a").ok().stdout.lines().count(), 8_001);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }
