@@ -56,11 +56,13 @@ pub enum Canary {
     FreedStillScanned,
     /// A cache device's block is believed without looking at the checksum.
     CacheUnverified,
+    /// Where a block lay that was freed while it is read, what is wrong is set right.
+    FreedSetRight,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -85,6 +87,7 @@ impl Canary {
         Self::RebuildRangeSkipped,
         Self::FreedStillScanned,
         Self::CacheUnverified,
+        Self::FreedSetRight,
     ];
 
     /// Whether this bug is switched on.

@@ -30,8 +30,8 @@ pub struct Canaries {
 /// it.
 fn needs_a_life(canary: Canary) -> bool {
     use Canary::{
-        CacheUnverified, FailedRepairForgotten, FreedStillScanned, LatecomerForgotten, OldCopyBelieved,
-        RebuildRangeSkipped, ResilverTooShallow, StaleBelieved, StrangerTaken,
+        CacheUnverified, FailedRepairForgotten, FreedSetRight, FreedStillScanned, LatecomerForgotten, OldCopyBelieved,
+        RebuildRangeSkipped, ResilverTooShallow, StaleBelieved, StrangerTaken, TrimmedTooFar,
     };
     matches!(
         canary,
@@ -44,6 +44,8 @@ fn needs_a_life(canary: Canary) -> bool {
             | FreedStillScanned
             | RebuildRangeSkipped
             | CacheUnverified
+            | TrimmedTooFar
+            | FreedSetRight
     )
 }
 

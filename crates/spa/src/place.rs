@@ -281,7 +281,7 @@ mod tests {
         // A read that has not ended is what the joining waits for. On a busy machine the device may answer before the
         // poll asks it.
         let read = loop {
-            let mut read = Box::pin(place.top.read(extent, Priority::SyncRead, &|_| true));
+            let mut read = Box::pin(place.top.read(extent, Priority::SyncRead, &|_: &[u8]| true));
             if futures::poll!(&mut read).is_pending() {
                 break read;
             }

@@ -2,8 +2,28 @@
 
 use platter_ondisk::Txg;
 
-/// Decides whether a block's bytes are what was written (its checksum matches).
-pub type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+/// What whoever reads a block knows about it.
+pub trait Knowledge: Sync {
+    /// Whether these bytes are what was written (the block's checksum matches).
+    fn is_right(&self, bytes: &[u8]) -> bool;
+
+    /// Whether the block is still somebody's. Where one lay that has been freed another may lie by now, of which a copy
+    /// that is not written yet still holds what this block held: nothing is rewritten there, and nobody is blamed for
+    /// other bytes. Asked just before each rewrite.
+    fn is_in_use(&self) -> bool {
+        true
+    }
+}
+
+/// A block that nobody frees while it is read.
+impl<F: Fn(&[u8]) -> bool + Sync> Knowledge for F {
+    fn is_right(&self, bytes: &[u8]) -> bool {
+        self(bytes)
+    }
+}
+
+/// Decides whether a block's bytes are what was written, and whether they may be set right.
+pub type Verify<'a> = &'a dyn Knowledge;
 
 /// A block's place in a top-level vdev. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,7 +73,7 @@ mod yielding;
 pub use allocation_class::AllocationClass;
 pub use copy::{Copied, Copies, FIRST_GROUP};
 pub use error::{Result, VdevError};
-pub use extent::{Extent, Verify};
+pub use extent::{Extent, Knowledge, Verify};
 pub use geometry::Layout;
 pub use histograms::{Histograms, HistogramsSnapshot};
 pub use leaf::{Leaf, Opening};

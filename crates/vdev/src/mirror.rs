@@ -44,11 +44,11 @@ impl Interior for Mirror<'_> {
             match ask(view, child, extent, priority, verify).await {
                 Answer::Good(bytes) => {
                     let bytes = bytes.freeze();
-                    blame(view, extent, &wrong, priority);
+                    blame(view, extent, &wrong, verify, priority);
                     let reconstructed = !wrong.is_empty() || !failed.is_empty();
                     wrong.append(&mut failed);
                     wrong.sort_unstable();
-                    let repaired_bytes = repair(view, extent, &wrong, &bytes, false).await.done;
+                    let repaired_bytes = repair(view, extent, &wrong, &bytes, verify, false).await.done;
                     return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
                 }
                 Answer::Wrong => wrong.push(child),
@@ -58,7 +58,7 @@ impl Interior for Mirror<'_> {
                 }
             }
         }
-        blame(view, extent, &wrong, priority);
+        blame(view, extent, &wrong, verify, priority);
         Err(lost(view, extent, wrong.len(), failures))
     }
 
@@ -91,13 +91,13 @@ impl Interior for Mirror<'_> {
                 }
             }
         }
-        blame(view, extent, &wrong, Priority::Scrub);
+        blame(view, extent, &wrong, verify, Priority::Scrub);
         let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
         let examined_bytes = (asked - failed.len()) as u64 * extent.psize;
         wrong.append(&mut failed);
         wrong.append(&mut lacking);
         wrong.sort_unstable();
-        let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), true).await;
+        let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), verify, true).await;
         Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
     }
 
@@ -132,7 +132,11 @@ async fn ask(view: View<'_>, child: usize, extent: Extent, priority: Priority, v
         Ok(()) => {
             let mut bytes = finish(assembly);
             bytes.truncate(extent.psize as usize);
-            if verify(&bytes) || Canary::ChecksumUnverified.sings() { Answer::Good(bytes) } else { Answer::Wrong }
+            if verify.is_right(&bytes) || Canary::ChecksumUnverified.sings() {
+                Answer::Good(bytes)
+            } else {
+                Answer::Wrong
+            }
         }
         Err(error) => Answer::Failed(error.to_string()),
     }
@@ -160,8 +164,15 @@ fn order(view: View<'_>, extent: Extent) -> Vec<usize> {
 }
 
 /// Rewrites `bad` children with good data.
-async fn repair(view: View<'_>, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> Rewritten {
-    if !view.frame.writable || bad.is_empty() {
+async fn repair(
+    view: View<'_>,
+    extent: Extent,
+    bad: &[usize],
+    good: &Buf,
+    verify: Verify<'_>,
+    by_scrub: bool,
+) -> Rewritten {
+    if !view.frame.writable || bad.is_empty() || !verify.is_in_use() {
         return Rewritten::default();
     }
     assert_eq!(good.len() as u64, extent.psize, "a repair writes a whole block that passed");
@@ -214,11 +225,14 @@ fn unanimous(answers: impl Iterator<Item = Answer>) -> Option<Buf> {
     common.map(BufMut::freeze)
 }
 
-/// Counts wrong bytes, unless the child is known to have missed the block.
-fn blame(view: View<'_>, extent: Extent, wrong: &[usize], priority: Priority) {
+/// Counts wrong bytes, unless the child is known to have missed the block, or the block is nobody's.
+fn blame(view: View<'_>, extent: Extent, wrong: &[usize], verify: Verify<'_>, priority: Priority) {
+    if extent.speculative || wrong.is_empty() || !verify.is_in_use() {
+        return;
+    }
     for &child in wrong {
         let leaf = &view.leaves()[child];
-        if !extent.speculative && !leaf.is_missing(extent.birth) {
+        if !leaf.is_missing(extent.birth) {
             leaf.note_wrong(extent, priority);
         }
     }

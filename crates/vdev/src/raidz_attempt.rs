@@ -332,7 +332,7 @@ impl<'a> Attempt<'a> {
     }
 
     pub(crate) fn passes(&self) -> bool {
-        (self.verify)(&self.block[..self.extent.psize as usize])
+        self.verify.is_right(&self.block[..self.extent.psize as usize])
     }
 
     /// Finds a block that passes among what was read, as [`Self::search`] and [`Self::search_others`] do.
@@ -481,12 +481,17 @@ impl<'a> Attempt<'a> {
             };
             if needs_it {
                 wrong.push(&**leaf);
-                if should_have_it && !self.extent.speculative {
+                if should_have_it && self.blames() {
                     leaf.note_wrong(self.extent, self.priority);
                 }
             }
         }
         wrong
+    }
+
+    /// Whether a device is to blame for wrong bytes.
+    fn blames(&self) -> bool {
+        !self.extent.speculative && self.verify.is_in_use()
     }
 
     /// The block has passed; `original` is what the data columns held as read, and `sound` says whether they and parity
@@ -527,7 +532,9 @@ impl<'a> Attempt<'a> {
                 writes.push(self.view.rewrite(leaf, place.offset, birth, right.clone(), size, by_scrub));
             }
         }
-        repairs.rewritten = join_all(writes).await.into_iter().sum();
+        if self.verify.is_in_use() {
+            repairs.rewritten = join_all(writes).await.into_iter().sum();
+        }
         repairs.bad_children.sort_unstable();
         (block.slice(..self.extent.psize as usize), repairs)
     }
@@ -559,12 +566,13 @@ impl<'a> Attempt<'a> {
                 false => VdevError::NoReplicas { vdev, offset, psize, detail },
             };
         }
+        let blames = self.blames();
         for column in read {
-            if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
+            if self.columns[column] == (Column::Read { stale: false }) && blames {
                 self.source(column).note_wrong(self.extent, self.priority);
             }
         }
-        for other in self.others.iter().filter(|other| !other.stale && !self.extent.speculative) {
+        for other in self.others.iter().filter(|other| !other.stale && blames) {
             self.view.children()[self.map.columns[other.column].child].leaves()[other.leaf]
                 .note_wrong(self.extent, self.priority);
         }

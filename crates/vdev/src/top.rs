@@ -350,12 +350,15 @@ impl TopVdev {
         };
         if let Ok((bytes, _)) = &result {
             assert_eq!(bytes.len() as u64, extent.psize, "a read returns the block that was asked for");
-            debug_assert!(verify(bytes) || Canary::ChecksumUnverified.sings(), "what a read returns has passed");
+            debug_assert!(
+                verify.is_right(bytes) || Canary::ChecksumUnverified.sings(),
+                "what a read returns has passed"
+            );
             if let Layout::Raidz { parity } = shape.layout {
                 self.watch.look(&shape, parity);
             }
         }
-        self.note_failure(extent, &result);
+        self.note_failure(extent, verify, &result);
         result
     }
 
@@ -372,16 +375,17 @@ impl TopVdev {
             Layout::Single | Layout::Mirror => Mirror(view).scrub(extent, verify).await,
             Layout::Raidz { parity } => Raidz { view, parity }.scrub(extent, verify).await,
         };
-        self.note_failure(extent, &result);
+        self.note_failure(extent, verify, &result);
         if let Ok(outcome) = &result {
             self.stats.note_read(outcome.examined_bytes);
         }
         result
     }
 
-    fn note_failure<T>(&self, extent: Extent, result: &Result<T>) {
+    fn note_failure<T>(&self, extent: Extent, verify: Verify<'_>, result: &Result<T>) {
         match result {
-            _ if extent.speculative => {}
+            Ok(_) => {}
+            _ if extent.speculative || !verify.is_in_use() => {}
             Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(false),
             Err(VdevError::NoReplicas { .. } | VdevError::Doubtful { .. }) => self.stats.note_read_error(),
             _ => {}

@@ -168,13 +168,14 @@ async fn write(top: &TopVdev, offset: u64, data: &Buf, txg: u64) {
 
 async fn read(top: &TopVdev, offset: u64, data: &Buf, birth: u64) -> platter_vdev::ReadOutcome {
     let extent = extent(offset, data, birth);
-    let (bytes, outcome) = top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await.expect("read");
+    let (bytes, outcome) =
+        top.read(extent, Priority::SyncRead, &|bytes: &[u8]| bytes == &data[..]).await.expect("read");
     assert_eq!(&bytes, data);
     outcome
 }
 
 async fn scrub(top: &TopVdev, offset: u64, data: &Buf, birth: u64) -> platter_vdev::ScrubOutcome {
-    top.scrub(extent(offset, data, birth), &|bytes| bytes == &data[..]).await.expect("scrub")
+    top.scrub(extent(offset, data, birth), &|bytes: &[u8]| bytes == &data[..]).await.expect("scrub")
 }
 
 async fn let_others_run() {
@@ -433,15 +434,15 @@ async fn a_stale_leaf_of_a_block_without_checksum_is_never_believed() {
                 }
                 let extent = Extent { checked: false, ..extent(offset, &data, 9) };
                 for _ in 0..4 {
-                    let (bytes, _) = top.read(extent, Priority::SyncRead, &|_| true).await.expect("read");
+                    let (bytes, _) = top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await.expect("read");
                     assert_eq!(bytes, data, "{stale} {sibling_fails} {offset}");
                 }
-                top.scrub(extent, &|_| true).await.expect("scrub");
+                top.scrub(extent, &|_: &[u8]| true).await.expect("scrub");
                 for number in [1, 3] {
                     assert_eq!(bench.held(&top, number, 1, offset, data.len()), right, "{stale} {sibling_fails}");
                     assert_eq!(bench.leaves[number].stats().snapshot().checksum_errors, 0, "nobody is blamed");
                 }
-                assert_eq!(top.scrub(extent, &|_| true).await.expect("again").repaired_bytes, 0);
+                assert_eq!(top.scrub(extent, &|_: &[u8]| true).await.expect("again").repaired_bytes, 0);
             }
         }
     }
@@ -531,7 +532,7 @@ async fn a_leaf_that_missed_a_block_without_checksum_is_not_believed_when_its_si
         let extent = Extent { offset: 0, psize: data.len() as u64, birth: Txg(7), speculative: false, checked: false };
         let reading = {
             let top = top.clone();
-            tokio::spawn(async move { top.read(extent, Priority::SyncRead, &|_| true).await })
+            tokio::spawn(async move { top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await })
         };
         let_others_run().await;
         bench.leaves[pair].close(Condition::new(VdevState::Offline, VdevAux::None));

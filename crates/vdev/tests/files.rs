@@ -62,7 +62,7 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
             let extent =
                 Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false, checked: true };
             let (bytes, outcome) =
-                top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await.expect("read");
+                top.read(extent, Priority::SyncRead, &|bytes: &[u8]| bytes == &data[..]).await.expect("read");
             assert_eq!(&bytes, data);
             assert!(round == 1 || !outcome.reconstructed);
         });
@@ -84,7 +84,7 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
     assert_eq!(top.leaves()[3].condition().aux_text(), "cannot open");
     let (at, data) = &blocks[0];
     let extent = Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false, checked: true };
-    top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await.expect("read");
+    top.read(extent, Priority::SyncRead, &|bytes: &[u8]| bytes == &data[..]).await.expect("read");
 }
 
 #[tokio::test]

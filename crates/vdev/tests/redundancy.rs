@@ -209,7 +209,7 @@ async fn a_removed_child_misses_groups_and_is_healed_on_return() {
         assert_eq!(outcome.repaired_bytes, 0);
         let extent =
             Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7), speculative: false, checked: true };
-        let outcome = rig.top.scrub(extent, &|bytes| bytes == &new[..]).await.expect("scrub");
+        let outcome = rig.top.scrub(extent, &|bytes: &[u8]| bytes == &new[..]).await.expect("scrub");
         assert!(outcome.repaired_bytes > 0);
         for leaf in rig.top.leaves() {
             leaf.set_missing(Default::default());
@@ -405,7 +405,7 @@ async fn addresses_outside_the_vdev_are_refused() {
         [(asize, 512), (asize - 4096, 8192), (u64::MAX - 4095, 4096), (0, 0), (0, 17 << 20), (512, 512)]
     {
         let extent = Extent { offset, psize, birth: Txg(1), speculative: false, checked: true };
-        let result = rig.top.read(extent, Priority::SyncRead, &|_| true).await;
+        let result = rig.top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await;
         assert!(matches!(result, Err(VdevError::OutOfRange { .. })), "{offset} {psize}");
     }
     assert!(rig.shelf.faulty.iter().all(|device| device.transfers().0 == 0));
@@ -576,16 +576,16 @@ async fn what_a_child_missed_of_a_block_without_checksum_is_never_believed() {
             }
             let extent = Extent { offset: 0, psize: size as u64, birth: Txg(7), speculative: false, checked: false };
             for _ in 0..2 * width {
-                let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect("read");
+                let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await.expect("read");
                 assert_eq!(bytes, data, "{kind} {width} {stale:?}");
             }
-            let outcome = rig.top.scrub(extent, &|_| true).await.expect("scrub");
+            let outcome = rig.top.scrub(extent, &|_: &[u8]| true).await.expect("scrub");
             assert_eq!(rig.image(0, size as u64), intact, "{kind} {width} {stale:?} {size}");
             assert_eq!(outcome.unrepaired_bytes, 0);
             for leaf in rig.top.leaves() {
                 assert_eq!(leaf.stats().snapshot().checksum_errors, 0, "nobody is blamed");
             }
-            assert_eq!(rig.top.scrub(extent, &|_| true).await.expect("again").repaired_bytes, 0);
+            assert_eq!(rig.top.scrub(extent, &|_: &[u8]| true).await.expect("again").repaired_bytes, 0);
         }
     }
 }
@@ -603,15 +603,15 @@ async fn when_too_many_missed_a_block_without_checksum_only_agreement_counts() {
             leaf.note_missing(Txg(7));
         }
         let extent = Extent { offset: 0, psize: data.len() as u64, birth: Txg(7), speculative: false, checked: false };
-        let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect("read");
+        let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await.expect("read");
         assert_eq!(bytes, data, "{kind} {width}");
-        assert_eq!(rig.top.scrub(extent, &|_| true).await.expect("scrub").repaired_bytes, 0);
+        assert_eq!(rig.top.scrub(extent, &|_: &[u8]| true).await.expect("scrub").repaired_bytes, 0);
         if width > 1 {
             rig.corrupt(rig.places(0, data.len() as u64)[1], &mut random);
             let before = rig.image(0, data.len() as u64);
-            let error = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect_err("nobody knows");
+            let error = rig.top.read(extent, Priority::SyncRead, &|_: &[u8]| true).await.expect_err("nobody knows");
             assert!(matches!(error, VdevError::Doubtful { .. }), "{kind}: {error}");
-            assert!(rig.top.scrub(extent, &|_| true).await.is_err());
+            assert!(rig.top.scrub(extent, &|_: &[u8]| true).await.is_err());
             assert_eq!(rig.image(0, data.len() as u64), before, "nothing is rewritten without proof");
         }
     }
@@ -636,7 +636,7 @@ async fn a_repair_that_fails_is_told_and_noted() {
             let psize = data.len() as u64;
             let extent = Extent { offset: 0, psize, birth: Txg(7), speculative: false, checked: true };
             if by_scrub {
-                let outcome = rig.top.scrub(extent, &|bytes| bytes == &data[..]).await.expect("scrub");
+                let outcome = rig.top.scrub(extent, &|bytes: &[u8]| bytes == &data[..]).await.expect("scrub");
                 assert_eq!((outcome.repaired_bytes, outcome.unrepaired_bytes), (0, size as u64), "{kind}");
             } else {
                 rig.read_born(0, &data, 7).await.expect("read");

@@ -32,6 +32,8 @@ pub struct Allocator {
     budget: u64,
     /// Counts allocations and loads, to tell what is unused longest.
     uses: u64,
+    /// The last group that is on disk.
+    finished: Txg,
     /// Whether metaslabs note what became free, for who gives it up.
     notes_frees: bool,
     /// Hears of freed space before it is handed out again.
@@ -41,7 +43,8 @@ pub struct Allocator {
 impl Default for Allocator {
     fn default() -> Self {
         let (groups, budget) = (Vec::new(), u64::MAX);
-        Self { groups, rotor: 0, placed: 0, pins: 0, budget, uses: 0, notes_frees: false, watch: None }
+        let (pins, uses, finished) = (0, 0, Txg::default());
+        Self { groups, rotor: 0, placed: 0, pins, budget, uses, finished, notes_frees: false, watch: None }
     }
 }
 
@@ -451,16 +454,31 @@ impl Allocator {
     /// headers are looked at.
     pub fn is_allocated(&self, bp: &BlkPtr) -> bool {
         bp.dvas().all(|dva| {
-            let Some(group) = self.group(dva.vdev) else { return false };
-            let unit = group.geometry.unit();
-            let length = if bp.is_gang() { group.geometry.asize_for(HEADER_SIZE as u64) } else { dva.asize };
-            let whole = length > 0 && (dva.offset | length).is_multiple_of(unit);
-            let end = dva.offset.checked_add(length).filter(|_| whole);
-            let metaslab = group.metaslabs().get((dva.offset >> group.metaslab_shift) as usize);
-            metaslab.zip(end).is_some_and(|(metaslab, end)| {
-                end <= metaslab.start + metaslab.size && metaslab.is_allocated(dva.offset, length)
-            })
+            self.place_of(bp, &dva).is_some_and(|(metaslab, length)| metaslab.is_allocated(dva.offset, length))
         })
+    }
+
+    /// Whether a copy of a block lies in space that is known to be free, was freed in this group, or is allocated in it
+    /// although the block is older: then the block is nobody's. Not of one that has been freed before its metaslab's
+    /// ranges were put away, and whose space nobody can have got since.
+    pub(crate) fn is_freed(&self, bp: &BlkPtr) -> bool {
+        let is_old = bp.physical_birth() <= self.finished;
+        bp.dvas().any(|dva| {
+            let Some((metaslab, length)) = self.place_of(bp, &dva) else { return false };
+            let is_taken = is_old && metaslab.allocating.overlaps(dva.offset, length);
+            is_taken || !metaslab.is_allocated(dva.offset, length)
+        })
+    }
+
+    /// The metaslab in which all of a copy lies, and how much of it is the block's own, if that can be; bytes.
+    fn place_of(&self, bp: &BlkPtr, dva: &Dva) -> Option<(&Metaslab, u64)> {
+        let group = self.group(dva.vdev)?;
+        let unit = group.geometry.unit();
+        let length = if bp.is_gang() { group.geometry.asize_for(HEADER_SIZE as u64) } else { dva.asize };
+        let whole = length > 0 && (dva.offset | length).is_multiple_of(unit);
+        let end = dva.offset.checked_add(length).filter(|_| whole)?;
+        let metaslab = group.metaslabs().get((dva.offset >> group.metaslab_shift) as usize)?;
+        (end <= metaslab.start + metaslab.size).then_some((metaslab, length))
     }
 
     /// Gives back the header of a gang block, all copies: of the size in its addresses only the header is its own.
@@ -488,6 +506,7 @@ impl Allocator {
 
     /// After group `txg` is on disk.
     pub fn finish(&mut self, txg: Txg) {
+        self.finished = txg;
         let (pinned, noting) = (self.pins > 0, self.notes_frees);
         for group in &mut self.groups {
             let vdev = group.vdev;

@@ -5,7 +5,7 @@
 
 use platter_buffer::Buf;
 use platter_ondisk::BlkPtr;
-use platter_vdev::Priority;
+use platter_vdev::{Knowledge, Priority};
 
 use crate::copies::vdev_of;
 use crate::error::{Result, ZioError};

@@ -26,7 +26,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_hooks::{Canary, CpuWork};
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, DVAS_PER_BLKPTR, EMBEDDED_PAYLOAD_MAX};
 use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType, byteswap, gang};
-use platter_vdev::{Extent, Priority, Verify};
+use platter_vdev::{Extent, Knowledge, Priority, Verify};
 
 use crate::block_store::BlockReader;
 use crate::cache::BlockCache;
@@ -266,8 +266,13 @@ impl ReadZio<'_> {
             && store.suspension().hold(resumptions, &lost.reason).await
     }
 
-    /// Puts a lost block on the list of errors. What is only out of reach is not lost.
+    /// Puts a lost block on the list of errors. What is only out of reach is not lost, nor what was freed while it was
+    /// read; a scan, which does not look at what was freed, has such a block reported all the same: the pool's space maps
+    /// are wrong then.
     pub(crate) fn report(&self, lost: &Lost) -> ZioError {
+        if self.priority != Priority::Scrub && self.store.is_freed(self.bp) {
+            return self.damaged(lost);
+        }
         if !lost.by_device || self.store.is_reachable(self.bp) {
             self.store.report_damage(self.bookmark, self.bp);
         }
@@ -342,17 +347,6 @@ impl<'a> Copies<'a> {
         Self { proof, ..self }
     }
 
-    /// Whether `bytes` are what was written.
-    pub(crate) fn is_right(&self, bytes: &[u8]) -> bool {
-        let &Self { store, bp, .. } = self;
-        match self.proof {
-            Proof::Checksum => matches(store, bp, bytes),
-            Proof::HalfChecksum => store.checksum_of(bp, bytes).is_none_or(|sum| sum[..2] == bp.checksum()[..2]),
-            Proof::GangHeader => gang::verify(bytes, gang_verifier(bp), platter_checksum::sha256),
-            Proof::Given(verify) => verify(bytes),
-        }
-    }
-
     /// A copy's place on its vdev.
     pub(crate) fn extent(&self, dva: Dva) -> Extent {
         let &Self { bp, size, can_tell: checked, speculative, .. } = self;
@@ -402,7 +396,7 @@ impl<'a> Copies<'a> {
     /// The bytes of one copy, verified: its vdev looks at them, as it may have them twice or be able to rebuild them.
     pub(crate) async fn issue(&self, dva: Dva, priority: Priority) -> std::result::Result<Buf, Lost> {
         let vdev = vdev_of(self.store, dva)?;
-        let (bytes, outcome) = vdev.read(self.extent(dva), priority, &|bytes| self.is_right(bytes)).await?;
+        let (bytes, outcome) = vdev.read(self.extent(dva), priority, self).await?;
         self.store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
         self.note_repaired(priority, outcome.repaired_bytes);
         Ok(bytes)
@@ -415,17 +409,39 @@ impl<'a> Copies<'a> {
         }
     }
 
-    /// Puts good bytes over a copy that was wrong. A failure is counted by the vdev, which then has the block's group
-    /// among those that it misses; the block still has a good copy.
+    /// Puts good bytes over a copy that was wrong, unless the block has been freed. A failure is counted by the vdev,
+    /// which then has the block's group among those that it misses; the block still has a good copy.
     pub(crate) async fn repair(&self, dva: Dva, good: &Buf, by_scrub: bool) -> ScrubbedBlock {
         let failed = ScrubbedBlock { repaired: 0, unrepaired: self.size };
         let Ok(vdev) = vdev_of(self.store, dva) else { return failed };
         let place = Extent { checked: true, ..self.extent(dva) };
         assert_eq!(good.len() as u64, place.psize, "a copy is replaced as a whole");
         debug_assert!(self.is_right(good) || Canary::ChecksumUnverified.sings(), "only bytes that passed are written");
+        if !self.is_in_use() {
+            return ScrubbedBlock::default();
+        }
         let Ok(repaired) = vdev.repair(place, good.clone(), by_scrub).await else { return failed };
         self.store.state().repaired_bytes.fetch_add(repaired, Ordering::Relaxed);
         ScrubbedBlock { repaired, unrepaired: 0 }
+    }
+}
+
+impl Knowledge for Copies<'_> {
+    fn is_right(&self, bytes: &[u8]) -> bool {
+        let &Self { store, bp, .. } = self;
+        match self.proof {
+            Proof::Checksum => matches(store, bp, bytes),
+            Proof::HalfChecksum => store.checksum_of(bp, bytes).is_none_or(|sum| sum[..2] == bp.checksum()[..2]),
+            Proof::GangHeader => gang::verify(bytes, gang_verifier(bp), platter_checksum::sha256),
+            Proof::Given(verify) => verify.is_right(bytes),
+        }
+    }
+
+    /// Who reads a block has to keep it from being freed, and most do; a read ahead, or one of a disk that answers late,
+    /// may still come to a place that is another block's by now. A log's blocks are read before anything is freed.
+    fn is_in_use(&self) -> bool {
+        let &Self { store, bp, .. } = self;
+        matches!(self.proof, Proof::Given(_)) || Canary::FreedSetRight.sings() || !store.is_freed(bp)
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) async fn copies(copies: Copies<'_>, done: &mut ScrubbedBlock) -> std:
     let (mut lost, mut wrong, mut sound) = (Lost::default(), Vec::new(), Vec::new());
     for dva in copies.in_order() {
         let scrubbed = match vdev_of(copies.store, dva) {
-            Ok(vdev) => vdev.scrub(copies.extent(dva), &|bytes| copies.is_right(bytes)).await.map_err(Lost::from),
+            Ok(vdev) => vdev.scrub(copies.extent(dva), &copies).await.map_err(Lost::from),
             Err(reason) => Err(Lost::from(reason)),
         };
         match scrubbed {

@@ -242,6 +242,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether a block is known to be nobody's, or its place to be another's.
+    pub(crate) fn is_freed(&self, bp: &BlkPtr) -> bool {
+        self.state().allocator.lock().is_freed(bp)
+    }
+
     /// Tells the listener about a lost block.
     pub(crate) fn report_damage(&self, bookmark: Bookmark, bp: &BlkPtr) {
         if let Some(listener) = &*self.state.on_damage.lock() {

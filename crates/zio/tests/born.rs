@@ -114,7 +114,7 @@ async fn of_a_block_without_checksum_every_copy_is_written() {
             bp.birth(),
         );
         alone.set_dva(0, dva);
-        let held = store.read_log(&alone, &|_| true).await.expect("read").expect("a block");
+        let held = store.read_log(&alone, &|_: &[u8]| true).await.expect("read").expect("a block");
         assert_eq!(held, data, "{dva:?}");
     }
     let leaves = devices.iter().enumerate().map(|(number, _)| store.top(number as u32).expect("a vdev").leaves());

@@ -49,7 +49,7 @@ async fn extent(
     tops: &[TopVdev],
     bp: &BlkPtr,
     psize: u64,
-    verify: &(dyn Fn(&[u8]) -> bool + Send + Sync),
+    verify: &(impl Fn(&[u8]) -> bool + Send + Sync),
 ) -> Option<Vec<u8>> {
     let dva = bp.dva(0);
     let extent = Extent { offset: dva.offset, psize, birth: bp.physical_birth(), speculative: false, checked: true };

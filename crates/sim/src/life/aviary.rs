@@ -24,11 +24,12 @@ pub struct Catch {
 /// looked for in lives alone, and what only shows where nothing else is wrong in [sound pools](sound).
 pub fn hunt(canary: Canary, seed: u64, lives: u64) -> Catch {
     let in_drills = |seed| drill(seed, History::new(0));
-    if matches!(canary, Canary::RebuildRangeSkipped | Canary::FreedStillScanned) {
+    if matches!(canary, Canary::RebuildRangeSkipped | Canary::FreedStillScanned | Canary::FreedSetRight) {
         return watch(canary, seed..seed + lives, |seed| sound(seed, History::new(0)));
     }
     let in_lives = |seed| live(seed, &Terms::default(), 0).map(drop);
-    let drills = if canary == Canary::CacheUnverified { 0 } else { lives };
+    let only_in_lives = matches!(canary, Canary::CacheUnverified | Canary::TrimmedTooFar);
+    let drills = if only_in_lives { 0 } else { lives };
     let mut catch = watch(canary, seed..seed + drills, in_drills);
     if catch.found.is_none() {
         catch = watch(canary, seed..seed + lives, in_lives);

@@ -12,6 +12,7 @@
 //! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `sound` | nothing but scans, which must find nothing |
+//! | `latecomers` | readers who ask for what was freed |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
 //! | `trims` | disks that are told what is free |
 //! | `growing` | pools that become larger |
@@ -44,6 +45,7 @@ mod growing;
 mod hosts;
 mod kept;
 mod kept_volume;
+mod latecomers;
 mod layout;
 mod load;
 mod log_disks;

@@ -66,14 +66,14 @@ impl Rig {
         birth: u64,
     ) -> platter_vdev::Result<platter_vdev::ReadOutcome> {
         let extent = Extent { offset, psize: data.len() as u64, birth: Txg(birth), speculative: false, checked: true };
-        let (bytes, outcome) = self.top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await?;
+        let (bytes, outcome) = self.top.read(extent, Priority::SyncRead, &|bytes: &[u8]| bytes == &data[..]).await?;
         assert_eq!(&bytes, data, "a read that succeeds returns what passed");
         Ok(outcome)
     }
 
     pub async fn scrub(&self, offset: u64, data: &Buf) -> platter_vdev::Result<platter_vdev::ScrubOutcome> {
         let extent = Extent { offset, psize: data.len() as u64, birth: Txg(1), speculative: false, checked: true };
-        self.top.scrub(extent, &|bytes| bytes == &data[..]).await
+        self.top.scrub(extent, &|bytes: &[u8]| bytes == &data[..]).await
     }
 
     /// Where a block lies: (child, offset on the device, bytes).

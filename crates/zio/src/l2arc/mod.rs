@@ -45,7 +45,7 @@ use platter_buffer::Buf;
 use platter_hooks::Canary;
 use platter_ondisk::l2arc::LOGGED_SIZE_MIN;
 use platter_ondisk::{BlkPtr, Guid, ObjectId};
-use platter_vdev::{Leaf, Priority, Verify};
+use platter_vdev::{Leaf, Priority};
 
 pub use self::device::CacheDevice;
 pub(crate) use self::feed::Origin;
@@ -213,7 +213,12 @@ impl L2arc {
     }
 
     /// The stored bytes of a block, if a cache device has them soon, and `is_right` of them.
-    pub(crate) async fn read(&self, bp: &BlkPtr, priority: Priority, is_right: Verify<'_>) -> Option<Buf> {
+    pub(crate) async fn read(
+        &self,
+        bp: &BlkPtr,
+        priority: Priority,
+        is_right: &(dyn Fn(&[u8]) -> bool + Sync),
+    ) -> Option<Buf> {
         if !self.is_there() {
             return None;
         }
