@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use platter_model::disk::{FaultKind, History};
 use platter_sim::crash::judge;
-use platter_sim::life::{Failure, Outcome, Terms, drill, live_all, live_noting, sound};
+use platter_sim::life::{Failure, Outcome, Terms, drill, late, live_all, live_noting, sound};
 
 /// Which lives to live.
 #[derive(Args)]
@@ -31,6 +31,9 @@ pub struct Life {
     /// Not lives but drills: disks that go away and come back, nothing else, in the middle of scans.
     #[arg(long)]
     drill: bool,
+    /// Not lives but readers who ask for what was freed.
+    #[arg(long, conflicts_with_all = ["drill", "sound"])]
+    late: bool,
     /// Not lives but scans of sound pools, which must find nothing.
     #[arg(long, conflicts_with = "drill")]
     sound: bool,
@@ -38,7 +41,7 @@ pub struct Life {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Tells the first of these lives while it is lived, on stderr.
-    #[arg(long, conflicts_with_all = ["drill", "sound", "history"])]
+    #[arg(long, conflicts_with_all = ["drill", "sound", "late", "history"])]
     tell: bool,
     /// Prints every life, and the last lines of the history of one that goes wrong.
     #[arg(long)]
@@ -126,6 +129,9 @@ fn write_down(arguments: &Life, terms: &Terms) -> Result<(), String> {
 pub fn run(arguments: &Life) -> ExitCode {
     if arguments.drill {
         return run_each(arguments, "drill", drill);
+    }
+    if arguments.late {
+        return run_each(arguments, "late", late);
     }
     if arguments.sound {
         return run_each(arguments, "sound", sound);

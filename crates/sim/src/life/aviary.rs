@@ -6,6 +6,7 @@ use platter_hooks::canary::{self, Canary};
 
 use super::chapters::live;
 use super::drill::drill;
+use super::latecomers::late;
 use super::sound::sound;
 use super::story::Terms;
 use platter_model::disk::History;
@@ -21,10 +22,14 @@ pub struct Catch {
 
 /// Does the drills from `seed` on, one after the other, with `canary` switched on, until one goes wrong or `lives` went
 /// right; then as many lives, which have more in them and less of what the canary does. What drills do not have is
-/// looked for in lives alone, and what only shows where nothing else is wrong in [sound pools](sound).
+/// looked for in lives alone, and what only shows where nothing else is wrong in [sound pools](sound), or when somebody
+/// [comes late](late).
 pub fn hunt(canary: Canary, seed: u64, lives: u64) -> Catch {
     let in_drills = |seed| drill(seed, History::new(0));
-    if matches!(canary, Canary::RebuildRangeSkipped | Canary::FreedStillScanned | Canary::FreedSetRight) {
+    if canary == Canary::FreedSetRight {
+        return watch(canary, seed..seed + lives, |seed| late(seed, History::new(0)));
+    }
+    if matches!(canary, Canary::RebuildRangeSkipped | Canary::FreedStillScanned) {
         return watch(canary, seed..seed + lives, |seed| sound(seed, History::new(0)));
     }
     let in_lives = |seed| live(seed, &Terms::default(), 0).map(drop);

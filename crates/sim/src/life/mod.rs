@@ -65,6 +65,7 @@ mod volumes;
 
 pub use chapters::{live, live_noting};
 pub use drill::drill;
+pub use latecomers::late;
 pub use sound::sound;
 pub use story::{Outcome, Terms};
 pub use suite::{Failure, Totals, live_all};

@@ -1,7 +1,7 @@
 //! A few lives of pools; `make sim-life` has a thousand.
 
 use platter_model::disk::{FaultKind, History};
-use platter_sim::life::{Outcome, Terms, drill, live, sound};
+use platter_sim::life::{Outcome, Terms, drill, late, live, sound};
 
 fn short(seed: u64, without: Vec<FaultKind>) -> Outcome {
     let terms = Terms { chapters: 3, without, judged: false };
@@ -58,6 +58,14 @@ fn what_is_left_out_does_not_happen() {
 fn a_pool_knows_which_of_its_devices_are_complete() {
     for seed in 0..3 {
         drill(seed, History::new(0)).unwrap_or_else(|what| panic!("platter-sim life --drill --seeds {seed}: {what}"));
+    }
+}
+
+/// Who reads what was freed sets nothing right, and no scan finds anything.
+#[test]
+fn what_was_freed_is_not_set_right() {
+    for seed in 0..6 {
+        late(seed, History::new(0)).unwrap_or_else(|what| panic!("platter-sim life --late --seeds {seed}: {what}"));
     }
 }
 
