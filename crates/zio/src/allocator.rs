@@ -458,15 +458,14 @@ impl Allocator {
         })
     }
 
-    /// Whether a copy of a block lies in space that is known to be free, was freed in this group, or is allocated in it
-    /// although the block is older: then the block is nobody's. Not of one that has been freed before its metaslab's
-    /// ranges were put away, and whose space nobody can have got since.
+    /// Whether a copy of a block that is no log's lies in space that is known to be free, was freed in this group, is
+    /// allocated in it although the block is older, or was given to a log: then the block is nobody's. What cannot be
+    /// told is a block whose copy became another's that has been written, but not all over it (padding of a RAID-Z
+    /// block), or was freed before its metaslab's ranges were put away.
     pub(crate) fn is_freed(&self, bp: &BlkPtr) -> bool {
         let is_old = bp.physical_birth() <= self.finished;
         bp.dvas().any(|dva| {
-            let Some((metaslab, length)) = self.place_of(bp, &dva) else { return false };
-            let is_taken = is_old && metaslab.allocating.overlaps(dva.offset, length);
-            is_taken || !metaslab.is_allocated(dva.offset, length)
+            self.place_of(bp, &dva).is_some_and(|(metaslab, length)| !metaslab.is_kept(dva.offset, length, is_old))
         })
     }
 

@@ -73,6 +73,9 @@ pub struct Metaslab {
     pub allocating: RangeSet,
     /// Allocated for the intent log in groups that are not syncing yet, by `txg % LOG_SLOTS`.
     pub log_allocated: [RangeSet; LOG_SLOTS],
+    /// Allocated for the intent log since the pool was opened. What is to be a log's next block may not be written for
+    /// long, and holds until then what lay there before.
+    pub for_logs: RangeSet,
     /// Freed in the syncing group, not yet in the space map.
     pub freeing: RangeSet,
     /// Freed in the syncing group, in the space map.
@@ -110,6 +113,7 @@ impl Metaslab {
             allocatable: RangeSet::of(start, size),
             allocating: RangeSet::new(),
             log_allocated: Default::default(),
+            for_logs: RangeSet::new(),
             freeing: RangeSet::new(),
             freed: RangeSet::new(),
             deferred: Default::default(),
@@ -397,8 +401,15 @@ impl Metaslab {
         assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
         self.forget_trimmable(start, length);
+        self.forget_log(start, length);
         self.cursor = start + length;
         Some(start)
+    }
+
+    fn forget_log(&mut self, start: u64, length: u64) {
+        if !self.for_logs.is_empty() {
+            self.for_logs.clear_range(start, length);
+        }
     }
 
     fn forget_trimmable(&mut self, start: u64, length: u64) {
@@ -419,6 +430,7 @@ impl Metaslab {
     pub fn allocate_log(&mut self, length: u64, txg: Txg) -> Option<u64> {
         let start = self.take_out(length)?;
         self.log_allocated[log_slot(txg)].add(start, length).expect("allocatable space is not allocated");
+        self.for_logs.add(start, length).expect("what is handed out is no log's any more");
         Some(start)
     }
 
@@ -448,6 +460,7 @@ impl Metaslab {
         if self.is_partly_free(start, length) {
             return Err(RangeError { start, length, problem: "is free already" });
         }
+        self.forget_log(start, length);
         if Canary::FreedAtOnce.sings() {
             return self.give_back(start, length);
         }
@@ -459,6 +472,13 @@ impl Metaslab {
         let known = if self.is_loaded() { &self.allocatable } else { &self.unflushed_frees };
         let sets = [known, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         sets.into_iter().any(|set| set.overlaps(start, length))
+    }
+
+    /// Whether all of this range, which lies in this metaslab and is not a log's, has been in use since `is_old` blocks
+    /// were born, as far as is known: not what was freed, nor what others have by now.
+    pub(crate) fn is_kept(&self, start: u64, length: u64, is_old: bool) -> bool {
+        let is_taken = is_old && self.allocating.overlaps(start, length) || self.for_logs.overlaps(start, length);
+        !is_taken && self.is_allocated(start, length)
     }
 
     /// Whether all of this range, which lies in this metaslab, is in use and not freed in this group.
