@@ -33,6 +33,10 @@ pub struct Crash {
     /// Of the exhaustive sets only workloads with one of these operations: `--with add-log,remove-log`.
     #[arg(long, value_delimiter = ',', conflicts_with = "workload")]
     with: Vec<String>,
+    /// Of the set of two operations, begin with this one of its beginnings, as the line of the one before it tells:
+    /// where a run was stopped.
+    #[arg(long, default_value_t = 1, conflicts_with = "workload")]
+    from: usize,
     /// Minutes after which no further random workload is begun; the exhaustive sets are always completed.
     #[arg(long, default_value_t = 0)]
     minutes: u64,
@@ -120,7 +124,7 @@ fn explore(arguments: &Crash) -> Result<Totals, String> {
         let all = arguments.all(2)?;
         let lots = all.chunk_by(|one, other| one[0] == other[0]);
         let count = lots.clone().count();
-        for (number, lot) in lots.enumerate() {
+        for (number, lot) in lots.enumerate().skip(arguments.from.saturating_sub(1)) {
             suite.run(lot, &layouts[..1], Limits::NARROW, &is_right);
             say(&format!("all of 2, {} of {}", number + 1, count));
         }

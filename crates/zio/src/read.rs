@@ -438,10 +438,11 @@ impl Knowledge for Copies<'_> {
     }
 
     /// Who reads a block has to keep it from being freed, and most do; a read ahead, or one of a disk that answers late,
-    /// may still come to a place that is another block's by now. A log's blocks are read before anything is freed.
+    /// may still come to a place that is another block's by now. What a log has is read before anything is
+    /// freed, and before it is allocated again.
     fn is_in_use(&self) -> bool {
-        let &Self { store, bp, .. } = self;
-        matches!(self.proof, Proof::Given(_)) || Canary::FreedSetRight.sings() || !store.is_freed(bp)
+        let &Self { store, bp, speculative, .. } = self;
+        speculative || Canary::FreedSetRight.sings() || !store.is_freed(bp)
     }
 }
 
