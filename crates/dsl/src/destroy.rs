@@ -16,6 +16,7 @@ use platter_zio::ZioError;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
+use crate::error::{self, PoolError};
 use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
@@ -117,6 +118,18 @@ pub async fn waiting_origin(dsl: &DslPool, dataset: &Dataset) -> Result<Option<N
         return Ok(None);
     }
     named_snapshot::by_object(dsl, origin).await
+}
+
+/// Whether nobody reads the [`waiting_origin`] of `dataset`, which goes with it (`dsl_destroy_head_check_impl`,
+/// `module/zfs/dsl_destroy.c`).
+///
+/// # Errors
+/// [`PoolError::Busy`]; damage, unreadable blocks.
+pub async fn check_origin(dsl: &DslPool, dataset: &Dataset) -> error::Result<()> {
+    match waiting_origin(dsl, dataset).await? {
+        Some(origin) if dsl.in_use.has(origin.object) => Err(PoolError::Busy("dataset is busy".into())),
+        _ => Ok(()),
+    }
 }
 
 /// Frees the blocks and the objects of head data set `dataset`, and gives back its space.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
-use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::destroy_snapshot;
@@ -97,7 +97,24 @@ pub(crate) async fn hold(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[He
     Ok(())
 }
 
-/// Takes `tag` away from these; those that waited for that are destroyed. Within a task.
+/// Whether a snapshot goes with its last tag.
+fn goes_with_tag(phys: &DslDatasetPhys, tags: u64) -> bool {
+    phys.flags & dataset_flags::DEFER_DESTROY != 0 && tags <= 1 && phys.num_children <= 1
+}
+
+/// Whether one that goes with its last tag can: nobody reads it (`dsl_dataset_user_release_check_one`).
+pub(crate) async fn check_release(dsl: &DslPool, held: &Held) -> Result<()> {
+    let phys = SnapshotBonus::load(&dsl.mos, held.snapshot.object).await?.phys;
+    if !goes_with_tag(&phys, held.before) {
+        return Ok(());
+    }
+    if dsl.in_use.has(held.snapshot.object) {
+        return Err(PoolError::Busy("dataset is busy".into()));
+    }
+    Ok(destroy_snapshot::check(dsl, &held.snapshot).await?)
+}
+
+/// Takes `tag` away from these, which [`check_release`] found possible; those that waited for that are destroyed. Within a task.
 pub(crate) async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
     for Held { snapshot, before } in snapshots {
         let bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
@@ -107,9 +124,7 @@ pub(crate) async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &
         let left = before.saturating_sub(1);
         let text = format!("{} ({}) tag={tag} refs={left}", snapshot.full_name, snapshot.object);
         history::append_event(dsl, tx, "release", &text).await?;
-        let is_deferred = phys.flags & dataset_flags::DEFER_DESTROY != 0;
-        if is_deferred && left == 0 && phys.num_children <= 1 {
-            destroy_snapshot::check(dsl, snapshot).await?;
+        if goes_with_tag(phys, *before) {
             destroy_snapshot::destroy(dsl, tx, snapshot).await?;
         }
     }
@@ -156,7 +171,17 @@ impl DslPool {
         let wanted = tag.clone();
         let check = async move |dsl: Arc<Self>| {
             let missing = || Some(PoolError::invalid("no such tag on this dataset"));
-            check(&dsl, &names, |tags| if tags.contains_key(&wanted) { None } else { missing() }).await
+            let verdict = check(&dsl, &names, |tags| if tags.contains_key(&wanted) { None } else { missing() }).await?;
+            let Verdict::Fine(found) = verdict else { return Ok(verdict) };
+            let mut refusals = Refusals::new();
+            for held in &found {
+                match check_release(&dsl, held).await {
+                    Ok(()) => {}
+                    Err(error @ PoolError::Engine(_)) => return Err(error),
+                    Err(error) => refusals.push((held.snapshot.full_name.clone(), error)),
+                }
+            }
+            Ok(if refusals.is_empty() { Verdict::Fine(found) } else { Verdict::Refused(refusals) })
         };
         let change = async move |dsl: Arc<Self>, tx: Tx, verdict: Verdict<Vec<Held>>| match verdict {
             Verdict::Fine(found) if found.is_empty() => Err(PoolError::NotFound("dataset does not exist".into())),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
 use platter_ondisk::dsl::dataset_flags;
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 use platter_zio::ZioError;
 
 use crate::error::{PoolError, Result};
@@ -29,6 +29,8 @@ use crate::{destroy_snapshot, history, mos};
 #[derive(Clone, Debug)]
 pub struct TemporarySnapshot {
     object: ObjectId,
+    /// Tells it from another that has the number by now; of an entry nobody knows it.
+    guid: Option<Guid>,
     tag: String,
 }
 
@@ -80,7 +82,8 @@ pub(crate) async fn forget(dsl: &DslPool, tx: &Tx, object: ObjectId, tag: &str) 
 async fn take(dsl: &Arc<DslPool>, tx: &Tx, sites: &[Site], tag: &str) -> Result<TemporarySnapshot> {
     take_snapshot::take(dsl, tx, sites, &BTreeMap::new()).await?;
     let object = sites[0].head().phys.lock().prev_snap_obj;
-    let made = TemporarySnapshot { object, tag: tag.to_owned() };
+    let guid = SnapshotBonus::load(&dsl.mos, object).await?.phys.guid;
+    let made = TemporarySnapshot { object, guid: Some(guid), tag: tag.to_owned() };
     if !dsl.version().has_holds() {
         return Ok(made);
     }
@@ -102,6 +105,8 @@ enum Dropped {
     Snapshot(NamedSnapshot),
     /// Only the entry: what it held is gone.
     Entry,
+    /// Nothing: the number is another snapshot's by now.
+    Nothing,
 }
 
 async fn find(dsl: &DslPool, held: &TemporarySnapshot) -> Result<Dropped> {
@@ -114,16 +119,20 @@ async fn find(dsl: &DslPool, held: &TemporarySnapshot) -> Result<Dropped> {
     let found = if is_dataset { by_object(dsl, held.object).await? } else { None };
     let Some(snapshot) = found else { return Ok(Dropped::Entry) };
     let phys = SnapshotBonus::load(&dsl.mos, snapshot.object).await?.phys;
+    if held.guid.is_some_and(|guid| guid != phys.guid) {
+        return Ok(Dropped::Nothing);
+    }
     let tags = holds::tags(&dsl.mos, phys.userrefs_obj).await?;
     if tags.contains_key(&held.tag) {
-        let is_last = tags.len() == 1 && phys.flags & dataset_flags::DEFER_DESTROY != 0 && phys.num_children <= 1;
-        if is_last {
-            destroy_snapshot::check(dsl, &snapshot).await?;
-        }
-        return Ok(Dropped::Hold(holds::Held { snapshot, before: tags.len() as u64 }));
+        let one = holds::Held { snapshot, before: tags.len() as u64 };
+        holds::check_release(dsl, &one).await?;
+        return Ok(Dropped::Hold(one));
     }
-    if dsl.version().has_holds() {
+    if dsl.version().has_holds() || held.guid.is_none() {
         return Ok(Dropped::Entry);
+    }
+    if dsl.in_use.has(snapshot.object) || phys.num_children > 1 {
+        return Err(PoolError::Busy("dataset is busy".into()));
     }
     destroy_snapshot::check(dsl, &snapshot).await?;
     Ok(Dropped::Snapshot(snapshot))
@@ -157,14 +166,15 @@ impl DslPool {
 
     /// What it is called by now, as far as it is there.
     pub async fn name_of_temporary_snapshot(&self, held: &TemporarySnapshot) -> Option<String> {
-        let found = by_object(self, held.object).await.ok().flatten();
+        let guid = SnapshotBonus::load(&self.mos, held.object).await.ok()?.phys.guid;
+        let found = by_object(self, held.object).await.ok().flatten().filter(|_| held.guid == Some(guid));
         found.map(|snapshot| snapshot.full_name)
     }
 
     /// Takes the hold away; the snapshot goes, unless something else keeps it by now.
     ///
     /// # Errors
-    /// It cannot be destroyed; the pool is read-only or stopped; damage.
+    /// [`PoolError::Busy`]: somebody reads it, and it is to be tried again. It cannot be destroyed; the pool is read-only or stopped; damage.
     pub async fn drop_temporary_snapshot(self: &Arc<Self>, held: &TemporarySnapshot) -> Result<()> {
         let (held, wanted) = (held.clone(), held.clone());
         let check = async move |dsl: Arc<Self>| find(&dsl, &wanted).await;
@@ -172,6 +182,7 @@ impl DslPool {
             Dropped::Hold(one) => holds::release(&dsl, &tx, &held.tag, &[one]).await,
             Dropped::Snapshot(doomed) => Ok(destroy_snapshot::destroy(&dsl, &tx, &doomed).await?),
             Dropped::Entry => forget(&dsl, &tx, held.object, &held.tag).await,
+            Dropped::Nothing => Ok(()),
         };
         self.checked_task(check, change).await
     }
@@ -184,7 +195,7 @@ impl DslPool {
         let Some(map) = map(self).await? else { return Ok(()) };
         for entry in map.all().await? {
             let Some((object, tag)) = parsed(&entry.name) else { continue };
-            if let Err(error) = self.drop_temporary_snapshot(&TemporarySnapshot { object, tag }).await {
+            if let Err(error) = self.drop_temporary_snapshot(&TemporarySnapshot { object, guid: None, tag }).await {
                 tracing::warn!(pool = self.name(), %object, %error, "a hold of somebody who is gone stays");
             }
         }

@@ -4,13 +4,14 @@
 //! again.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use platter_api::messages::{ErrorBody, Outcome};
 use platter_api::snapshots::{DiffHeader, DiffSnapshots};
-use platter_dsl::PoolError;
 use platter_dsl::stream_ends::StreamSink;
 use platter_dsl::temporary_holds::TemporarySnapshot;
+use platter_dsl::{DslPool, PoolError};
 use tokio::sync::mpsc;
 
 use super::mounts::{no_such_dataset, pool_of};
@@ -23,6 +24,20 @@ use crate::pipe::Outlet;
 
 /// Differences that wait to be written.
 const ENTRIES: usize = 256;
+/// When what could not be dropped is tried again.
+const DROP_AGAIN: Duration = Duration::from_secs(2);
+
+/// Drops a snapshot that somebody else reads, or whose pool is suspended, as soon as that is over. The next import does
+/// what this does not come to.
+async fn drop_later(dsl: Weak<DslPool>, taken: TemporarySnapshot) {
+    loop {
+        tokio::time::sleep(DROP_AGAIN).await;
+        let Some(dsl) = dsl.upgrade() else { return };
+        if dsl.drop_temporary_snapshot(&taken).await.is_ok() {
+            return;
+        }
+    }
+}
 
 /// A line of JSON.
 fn line(told: &impl serde::Serialize) -> Result<Vec<u8>, PoolError> {
@@ -117,7 +132,10 @@ impl Daemon {
         let shown = self.shown(&pool, std::slice::from_ref(&name)).await;
         match dsl.drop_temporary_snapshot(taken).await {
             Ok(()) => self.close_shown(&shown),
-            Err(error) => tracing::warn!("the snapshot '{name}', which was made to compare, stays: {error}"),
+            Err(error) => {
+                tracing::warn!("the snapshot '{name}', which was made to compare, stays for now: {error}");
+                tokio::spawn(drop_later(Arc::downgrade(&dsl), taken.clone()));
+            }
         }
     }
 }

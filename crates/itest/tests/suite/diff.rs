@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
@@ -199,6 +199,59 @@ fn what_is_made_to_compare_is_gone_after_a_crash_and_counts_against_no_limit() {
     lab.revive("tank");
     assert_eq!(lab.names("tank"), ["tank", "tank/fs", "tank/fs@a"]);
     assert_eq!(lab.zfs("diff tank/fs@a").ok().stdout.lines().count(), 8_001);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// A stream that is being written, of which more is to come than a pipe holds.
+fn sending(lab: &Lab, snapshot: &str) -> (Child, ChildStdout) {
+    let mut sending = lab.command(binary::platter());
+    sending.arg0("zfs").args(["send", snapshot]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut sending = sending.spawn().expect("it runs");
+    let mut stream = sending.stdout.take().expect("it is piped");
+    stream.read_exact(&mut [0; 4096]).expect("it begins");
+    (sending, stream)
+}
+
+/// What a stream reads went with its last hold, its last clone, or the difference that it was made for; what lay there
+/// by then was taken for damage and written over.
+#[test]
+fn what_a_stream_reads_goes_with_nothing_that_kept_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    fs::write(mount.join("large"), data::random(7, 16 << 20)).unwrap();
+    for name in ["held", "cloned"] {
+        lab.zfs(&format!("snapshot tank/fs@{name}")).ok();
+    }
+    lab.zfs("hold tag tank/fs@held").ok();
+    lab.zfs("clone tank/fs@cloned tank/clone").ok();
+    lab.zfs("destroy -d tank/fs@held,cloned").ok();
+    for (snapshot, command) in [("held", "release tag tank/fs@held"), ("cloned", "destroy tank/clone")] {
+        let (mut reader, stream) = sending(&lab, &format!("tank/fs@{snapshot}"));
+        lab.zfs(command).refused().says("dataset is busy");
+        drop(stream);
+        reader.wait().expect("it ends");
+        lab.zfs(command).ok();
+        assert!(!lab.names("tank").contains(&format!("tank/fs@{snapshot}")));
+    }
+    lab.zfs("snapshot tank/fs@a").ok();
+    fill(&mount);
+    settle(&lab);
+    let (mut asking, mut told, _) = begin(&lab);
+    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    let (mut reader, stream) = sending(&lab, &made);
+    std::io::copy(&mut told, &mut std::io::sink()).expect("all is told");
+    assert!(asking.wait().expect("it ends").success());
+    assert!(lab.names("tank").contains(&made), "somebody reads it");
+    drop(stream);
+    reader.wait().expect("it ends");
+    let begin = Instant::now();
+    while lab.names("tank").contains(&made) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it goes when nobody reads it any more");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
