@@ -17,7 +17,7 @@ use crate::named_snapshot::{NamedSnapshot, find};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{Refusals, Verdict};
-use crate::{history, mos, space, temporary_holds};
+use crate::{history, mos, space, temporary_map};
 
 /// Longest tag in bytes (`MAXNAMELEN`).
 const TAG_MAX: usize = 256;
@@ -53,7 +53,7 @@ pub(crate) struct Held {
 pub(crate) enum Lifetime {
     /// Until somebody takes it away.
     Lasting,
-    /// As long as the pool is imported ([`temporary_holds`]).
+    /// As long as the pool is imported ([`temporary_map`]).
     Temporary,
 }
 
@@ -114,13 +114,14 @@ pub(crate) async fn check_release(dsl: &DslPool, held: &Held) -> Result<()> {
     Ok(destroy_snapshot::check(dsl, &held.snapshot).await?)
 }
 
-/// Takes `tag` away from these, which [`check_release`] found possible; those that waited for that are destroyed. Within a task.
+/// Takes `tag` away from these, which [`check_release`] found possible; those that waited for that are destroyed.
+/// Within a task.
 pub(crate) async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
     for Held { snapshot, before } in snapshots {
         let bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
         let phys = &bonus.phys;
         Zap::open(&dsl.mos, phys.userrefs_obj).await?.remove(tx, tag.as_bytes()).await?;
-        temporary_holds::forget(dsl, tx, snapshot.object, tag).await?;
+        temporary_map::forget(dsl, tx, snapshot.object, tag).await?;
         let left = before.saturating_sub(1);
         let text = format!("{} ({}) tag={tag} refs={left}", snapshot.full_name, snapshot.object);
         history::append_event(dsl, tx, "release", &text).await?;

@@ -115,6 +115,7 @@ pub mod sync;
 pub mod take_snapshot;
 pub mod tasks;
 pub mod temporary_holds;
+pub mod temporary_map;
 pub mod tree;
 pub mod unreadable;
 pub mod used_space;

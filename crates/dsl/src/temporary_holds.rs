@@ -2,8 +2,8 @@
 //! `module/zfs/dsl_dataset.c`), and the holds that keep them (`dsl_pool_clean_tmp_userrefs`,
 //! `module/zfs/dsl_pool.c`).
 //!
-//! A map of the pool has an entry `OBJECT-TAG` for each such hold, the object's number in hexadecimal digits. Whoever
-//! imports the pool next takes them all away: those who set them are gone.
+//! The pool has a map of such holds ([`crate::temporary_map`]). Whoever imports the pool next takes them all away:
+//! those who set them are gone.
 //!
 //! Invariant: such a snapshot is taken, held and marked to go with its last hold in one group, so that it never stays,
 //! whenever the power fails.
@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::Tx;
-use platter_dmu::zap::Zap;
 use platter_ondisk::dsl::dataset_flags;
 use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 use platter_zio::ZioError;
@@ -23,7 +22,8 @@ use crate::named_snapshot::{NamedSnapshot, by_object};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{self, Counting, Refusals, Site, Verdict};
-use crate::{destroy_snapshot, history, mos};
+use crate::temporary_map::{forget, map, note, parsed};
+use crate::{destroy_snapshot, history};
 
 /// A snapshot that was taken to be dropped.
 #[derive(Clone, Debug)]
@@ -32,50 +32,6 @@ pub struct TemporarySnapshot {
     /// Tells it from another that has the number by now; of an entry nobody knows it.
     guid: Option<Guid>,
     tag: String,
-}
-
-fn key(object: ObjectId, tag: &str) -> String {
-    format!("{:x}-{tag}", object.0)
-}
-
-/// What [`key`] made.
-fn parsed(key: &[u8]) -> Option<(ObjectId, String)> {
-    let (object, tag) = std::str::from_utf8(key).ok()?.split_once('-')?;
-    let object = u64::from_str_radix(object, 16).ok()?;
-    Some((ObjectId(object), tag.to_owned()))
-}
-
-/// The map of the pool; none: it never had such holds.
-async fn map(dsl: &DslPool) -> Result<Option<Zap>> {
-    match dsl.directory.get_u64(mos::TMP_USERREFS.as_bytes()).await? {
-        Some(object) if object != 0 => Ok(Some(Zap::open(&dsl.mos, ObjectId(object)).await?)),
-        _ => Ok(None),
-    }
-}
-
-/// Enters a hold. Within a task.
-async fn note(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, tag: &str) -> Result<()> {
-    let map = match map(dsl).await? {
-        Some(map) => map,
-        None => {
-            let made = mos::create_zap(&dsl.mos, tx, ObjectType::USERREFS, dsl.random()).await?;
-            dsl.directory.put_u64(tx, mos::TMP_USERREFS.as_bytes(), made.0).await?;
-            Zap::open(&dsl.mos, made).await?
-        }
-    };
-    Ok(map.add_u64(tx, key(object, tag).as_bytes(), dsl.now()).await?)
-}
-
-/// Takes the entry of a hold away, if there is one. Within a task.
-///
-/// # Errors
-/// Device errors, damage.
-pub(crate) async fn forget(dsl: &DslPool, tx: &Tx, object: ObjectId, tag: &str) -> Result<()> {
-    let (Some(map), key) = (map(dsl).await?, key(object, tag)) else { return Ok(()) };
-    if map.get_u64(key.as_bytes()).await?.is_some() {
-        map.remove(tx, key.as_bytes()).await?;
-    }
-    Ok(())
 }
 
 /// Takes one, which nobody else sees before it is held and marked. Within a task.
@@ -174,7 +130,8 @@ impl DslPool {
     /// Takes the hold away; the snapshot goes, unless something else keeps it by now.
     ///
     /// # Errors
-    /// [`PoolError::Busy`]: somebody reads it, and it is to be tried again. It cannot be destroyed; the pool is read-only or stopped; damage.
+    /// [`PoolError::Busy`]: somebody reads it, and it is to be tried again. It cannot be destroyed; the pool is
+    /// read-only or stopped; damage.
     pub async fn drop_temporary_snapshot(self: &Arc<Self>, held: &TemporarySnapshot) -> Result<()> {
         let (held, wanted) = (held.clone(), held.clone());
         let check = async move |dsl: Arc<Self>| find(&dsl, &wanted).await;
@@ -206,18 +163,4 @@ impl DslPool {
 fn first_of(refusals: Refusals) -> PoolError {
     let first = refusals.into_iter().next().map(|(_, reason)| reason);
     first.unwrap_or_else(|| PoolError::invalid("it was refused"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_is_a_number_in_hexadecimal_digits_and_a_tag_that_may_have_anything_in_it() {
-        let found = parsed(key(ObjectId(0x1f3), ".zfs-diff-12-ab").as_bytes()).expect("an entry");
-        assert_eq!(found, (ObjectId(0x1f3), ".zfs-diff-12-ab".to_owned()));
-        for wrong in [&b""[..], b"12", b"-tag", b"xyz-tag", b"\xff-tag", b"10000000000000000-tag"] {
-            assert_eq!(parsed(wrong), None);
-        }
-    }
 }

@@ -267,8 +267,8 @@ impl ReadZio<'_> {
     }
 
     /// Puts a lost block on the list of errors. What is only out of reach is not lost, nor what was freed while it was
-    /// read; a scan, which does not look at what was freed, has such a block reported all the same: the pool's space maps
-    /// are wrong then.
+    /// read; a scan, which does not look at what was freed, has such a block reported all the same: the pool's space
+    /// maps are wrong then.
     pub(crate) fn report(&self, lost: &Lost) -> ZioError {
         if self.priority != Priority::Scrub && self.store.is_freed(self.bp) {
             return self.damaged(lost);
@@ -437,9 +437,9 @@ impl Knowledge for Copies<'_> {
         }
     }
 
-    /// Who reads a block has to keep it from being freed, and most do; a read ahead, or one of a disk that answers late,
-    /// may still come to a place that is another block's by now. What a log has is read before anything is
-    /// freed, and before it is allocated again.
+    /// Who reads a block has to keep it from being freed, and most do; a read ahead, or one of a disk that answers
+    /// late, may still come to a place that is another block's by now. What a log has is read before anything is freed,
+    /// and before it is allocated again.
     fn is_in_use(&self) -> bool {
         let &Self { store, bp, speculative, .. } = self;
         speculative || Canary::FreedSetRight.sings() || !store.is_freed(bp)

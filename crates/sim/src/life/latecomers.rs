@@ -1,5 +1,6 @@
 //! A life of readers who come late: they know where blocks lay, and ask for them when others may lie there. What they
-//! find is no damage, and nothing of it is to be set right: of a block with two copies, one may still hold what it held.
+//! find is no damage, and nothing of it is to be set right: of a block with two copies, one may still hold what it
+//! held.
 
 use std::sync::Arc;
 
