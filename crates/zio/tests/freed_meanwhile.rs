@@ -8,22 +8,11 @@ use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{BlockStore, Priority, Store, WritePolicy};
 
-use crate::common::{DEVICE_BYTES, policy, store_over};
+use crate::common::{DEVICE_BYTES, end_group, policy, store_over};
 
 mod common;
 
 const LENGTH: usize = 4096;
-
-fn end_group(store: &Store, txg: u64) {
-    let mut allocator = store.state().allocator.lock();
-    for group in allocator.groups_mut() {
-        group.change_active(|metaslab| {
-            let (allocated, freed) = metaslab.take_changes();
-            metaslab.note_logged(&allocated, &freed);
-        });
-    }
-    allocator.finish(Txg(txg));
-}
 
 fn place(dva: &Dva) -> u64 {
     VDEV_LABEL_START_SIZE + dva.offset

@@ -68,18 +68,6 @@ fn loaded(store: &Store) -> Vec<u64> {
     allocator.groups()[0].metaslabs().iter().filter(|m| m.is_loaded()).map(|m| m.index).collect()
 }
 
-/// What the sync of a group does with the changes.
-fn end_group(store: &Store, txg: u64) {
-    let mut allocator = store.state().allocator.lock();
-    for group in allocator.groups_mut() {
-        group.change_active(|metaslab| {
-            let (allocated, freed) = metaslab.take_changes();
-            metaslab.note_logged(&allocated, &freed);
-        });
-    }
-    allocator.finish(Txg(txg));
-}
-
 fn pointer(offset: u64, asize: u64) -> BlkPtr {
     let mut bp = BlkPtr::describe(
         asize,
@@ -123,7 +111,7 @@ async fn what_is_unused_longest_is_let_go_and_what_is_not_yet_written_is_kept() 
     store.state().allocator.lock().set_budget(0);
     store.load(MetaslabId { vdev: 0, index: 3 }).await;
     assert_eq!(loaded(&store), [used as u64, 3], "the group's own stays, and what was just loaded");
-    end_group(&store, 5);
+    common::end_group(&store, 5);
     assert_eq!(loaded(&store), []);
     // What only memory knows of it is there when it is loaded again.
     let reads = maps.reads.load(Ordering::Relaxed);
@@ -150,7 +138,7 @@ async fn a_damaged_map_costs_its_own_space_only() {
     // What is freed there is written down, and not handed out.
     store.state().allocator.lock().free(&pointer(0, 4096)).expect("nothing speaks against it");
     for txg in 5..9 {
-        end_group(&store, txg);
+        common::end_group(&store, txg);
     }
     let allocator = store.state().allocator.lock();
     let metaslab = &allocator.groups()[0].metaslabs()[0];
@@ -170,7 +158,7 @@ async fn what_was_freed_without_being_allocated_is_found_when_the_map_is_read() 
     assert_eq!(maps.reads.load(Ordering::Relaxed), 0);
     store.state().allocator.lock().free(&free).expect("nobody knows");
     for txg in 5..9 {
-        end_group(&store, txg);
+        common::end_group(&store, txg);
     }
     assert!(store.state().allocator.lock().free(&free).is_err(), "what was freed lately is known");
     store.load(MetaslabId { vdev: 0, index: 0 }).await;
@@ -184,7 +172,7 @@ async fn a_map_that_no_device_reads_is_tried_again_in_the_next_group() {
     assert!(matches!(write(&store, 4096).await, Err(ZioError::NoSpace)));
     assert_eq!(maps.reads.load(Ordering::Relaxed), COUNT, "each once");
     maps.is_gone.store(false, Ordering::Relaxed);
-    end_group(&store, 5);
+    common::end_group(&store, 5);
     write(&store, 4096).await.expect("the device is back");
     assert!(maps.damaged.lock().is_empty());
 }
@@ -198,7 +186,7 @@ async fn a_pool_without_room_reads_each_map_once() {
         store.claim(&bp).await.expect("it is free");
     }
     assert!(store.claim(&pointer(half, 4096)).await.is_err(), "it was claimed");
-    end_group(&store, 5);
+    common::end_group(&store, 5);
     store.state().allocator.lock().set_budget(0);
     store.state().allocator.lock().finish(Txg(6));
     assert_eq!(loaded(&store), []);

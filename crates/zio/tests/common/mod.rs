@@ -63,3 +63,16 @@ pub fn policy() -> WritePolicy {
         passing: false,
     }
 }
+
+/// What the sync of a group does with the changes.
+#[allow(dead_code, reason = "not every test ends groups")]
+pub fn end_group(store: &Store, txg: u64) {
+    let mut allocator = store.state().allocator.lock();
+    for group in allocator.groups_mut() {
+        group.change_active(|metaslab| {
+            let (allocated, freed) = metaslab.take_changes();
+            metaslab.note_logged(&allocated, &freed);
+        });
+    }
+    allocator.finish(Txg(txg));
+}
