@@ -232,10 +232,7 @@ impl DslPool {
             let dataset = dsl.destructible(&wanted).await?;
             match dataset.open_objset() {
                 Some(_) => return Err(PoolError::Busy("dataset is busy".into())),
-                None => {
-                    destroy::check_origin(&dsl, &dataset).await?;
-                    destroy::check(&dsl, &dataset).await?;
-                }
+                None => destroy::check(&dsl, &dataset).await?,
             }
             Ok(dataset)
         };

@@ -25,21 +25,25 @@ use crate::{
     bookmarks, delegation, destroy_snapshot, freeing, history, holds, intent, limits, livelist, origin, zapify,
 };
 
-/// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
+/// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed, and nobody
+/// reads the [`waiting_origin`] that goes with it (`dsl_destroy_head_check_impl`, `module/zfs/dsl_destroy.c`).
 ///
 /// # Errors
-/// Damage in the MOS.
-pub async fn check(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
+/// [`PoolError::Busy`]; damage in the MOS.
+pub async fn check(dsl: &DslPool, dataset: &Dataset) -> error::Result<()> {
     let mut objects = of_head(dataset).to_vec();
     objects.extend(of_dir(dsl, &dataset.dir).await?);
     objects.retain(|object| object.is_some());
     for (index, &object) in objects.iter().enumerate() {
         if objects[..index].contains(&object) {
-            return Err(ZioError::corrupt("data set", format!("it has object {object} twice")));
+            return Err(ZioError::corrupt("data set", format!("it has object {object} twice")).into());
         }
         dsl.mos.dnode(object).await?;
     }
     if let Some(origin) = waiting_origin(dsl, dataset).await? {
+        if dsl.in_use.has(origin.object) {
+            return Err(PoolError::Busy("dataset is busy".into()));
+        }
         destroy_snapshot::check(dsl, &origin).await?;
     }
     let previous = dataset.phys.lock().prev_snap_obj;
@@ -118,18 +122,6 @@ pub async fn waiting_origin(dsl: &DslPool, dataset: &Dataset) -> Result<Option<N
         return Ok(None);
     }
     named_snapshot::by_object(dsl, origin).await
-}
-
-/// Whether nobody reads the [`waiting_origin`] of `dataset`, which goes with it (`dsl_destroy_head_check_impl`,
-/// `module/zfs/dsl_destroy.c`).
-///
-/// # Errors
-/// [`PoolError::Busy`]; damage, unreadable blocks.
-pub async fn check_origin(dsl: &DslPool, dataset: &Dataset) -> error::Result<()> {
-    match waiting_origin(dsl, dataset).await? {
-        Some(origin) if dsl.in_use.has(origin.object) => Err(PoolError::Busy("dataset is busy".into())),
-        _ => Ok(()),
-    }
 }
 
 /// Frees the blocks and the objects of head data set `dataset`, and gives back its space.

@@ -74,18 +74,24 @@ async fn check(dsl: &DslPool, names: &[String], defer: bool) -> Result<Verdict<V
     Ok(if refusals.is_empty() { Verdict::Fine(fates) } else { Verdict::Refused(refusals) })
 }
 
+/// Marks a snapshot to go with its last clone and tag. Within a task.
+///
+/// # Errors
+/// Device errors, damage.
+pub(crate) async fn defer(dsl: &Arc<DslPool>, tx: &Tx, doomed: &NamedSnapshot) -> Result<()> {
+    let mut bonus = SnapshotBonus::load(&dsl.mos, doomed.object).await?;
+    bonus.phys.flags |= dataset_flags::DEFER_DESTROY;
+    bonus.store(tx)?;
+    let text = format!("{} ({})", doomed.full_name, doomed.object);
+    Ok(history::append_event(dsl, tx, "defer_destroy", &text).await?)
+}
+
 /// Does it. Within a task.
 async fn carry_out(dsl: &Arc<DslPool>, tx: &Tx, fates: &[Fate]) -> Result<()> {
     for fate in fates {
         match fate {
             Fate::Destroyed(doomed) => destroy_snapshot::destroy(dsl, tx, doomed).await?,
-            Fate::Deferred(doomed) => {
-                let mut bonus = SnapshotBonus::load(&dsl.mos, doomed.object).await?;
-                bonus.phys.flags |= dataset_flags::DEFER_DESTROY;
-                bonus.store(tx)?;
-                let text = format!("{} ({})", doomed.full_name, doomed.object);
-                history::append_event(dsl, tx, "defer_destroy", &text).await?;
-            }
+            Fate::Deferred(doomed) => defer(dsl, tx, doomed).await?,
         }
     }
     Ok(())

@@ -260,7 +260,6 @@ impl DslPool {
             if !unfinished || dataset.open_objset().is_some() {
                 return Err(PoolError::Busy("dataset is busy".into()));
             }
-            destroy::check_origin(&dsl, &dataset).await?;
             destroy::check(&dsl, &dataset).await?;
             Ok(dataset)
         };

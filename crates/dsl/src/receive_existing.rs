@@ -273,7 +273,6 @@ pub(crate) async fn check_end(
     if refquota != 0 && begun.dataset.phys.lock().referenced_bytes > most {
         return Err(PoolError::Invalid(format!("destination {} space quota exceeded.", request.target)));
     }
-    destroy::check_origin(dsl, &begun.dataset).await?;
     destroy::check(dsl, &begun.dataset).await?;
     Ok(())
 }

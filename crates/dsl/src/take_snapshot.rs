@@ -53,11 +53,6 @@ impl Site {
     pub fn head(&self) -> &Arc<Dataset> {
         &self.head
     }
-
-    /// What the snapshot is to be called.
-    pub fn full_name(&self) -> &str {
-        &self.full_name
-    }
 }
 
 /// Names with what stands against each.

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::Tx;
-use platter_ondisk::dsl::dataset_flags;
 use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 use platter_zio::ZioError;
 
@@ -23,7 +22,7 @@ use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{self, Counting, Refusals, Site, Verdict};
 use crate::temporary_map::{forget, map, note, parsed};
-use crate::{destroy_snapshot, history};
+use crate::{destroy_snapshot, destroy_snapshots};
 
 /// A snapshot that was taken to be dropped.
 #[derive(Clone, Debug)]
@@ -44,12 +43,10 @@ async fn take(dsl: &Arc<DslPool>, tx: &Tx, sites: &[Site], tag: &str) -> Result<
         return Ok(made);
     }
     let snapshot = by_object(dsl, object).await?.ok_or_else(|| PoolError::invalid("the new snapshot has no name"))?;
-    holds::hold(dsl, tx, tag, &[holds::Held { snapshot, before: 0 }], Lifetime::Temporary).await?;
+    let held = [holds::Held { snapshot, before: 0 }];
+    holds::hold(dsl, tx, tag, &held, Lifetime::Temporary).await?;
     note(dsl, tx, object, tag).await?;
-    let mut bonus = SnapshotBonus::load(&dsl.mos, object).await?;
-    bonus.phys.flags |= dataset_flags::DEFER_DESTROY;
-    bonus.store(tx)?;
-    history::append_event(dsl, tx, "defer_destroy", &format!("{} ({object})", sites[0].full_name())).await?;
+    destroy_snapshots::defer(dsl, tx, &held[0].snapshot).await?;
     Ok(made)
 }
 

@@ -147,11 +147,11 @@ impl Pool {
             let one = pool.core.changing.lock().await;
             let settled = split_off::settle(&pool.core).await;
             drop(one);
-            if let Err(error) = pool.core.dsl.drop_temporary_holds().await {
-                tracing::warn!(pool = pool.core.name(), %error, "what the last host held for a moment stays");
-            }
             if let Err(error) = settled {
                 tracing::error!(pool = pool.core.name(), %error, "a split waits for the next import to be finished");
+            }
+            if let Err(error) = pool.core.dsl.drop_temporary_holds().await {
+                tracing::warn!(pool = pool.core.name(), %error, "what the last host held for a moment stays");
             }
             rebuild::resume(&pool.core);
             free_commands::resume(&pool.core);

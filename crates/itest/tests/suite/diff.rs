@@ -111,7 +111,7 @@ fn many_differences_are_told_as_they_are_found() {
     assert!(expected.contains(first.trim_end()), "{first}");
     // What is compared stays until then, and what was made for it goes, whatever it is called by then.
     lab.zfs("destroy tank/fs@a").refused().says("dataset is busy");
-    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    let made = made_to_compare(&lab);
     lab.zfs(&format!("destroy {made}")).refused().says("dataset is busy");
     lab.zfs("rollback -r tank/fs@a").refused();
     lab.zfs("destroy -r tank/fs").refused();
@@ -149,6 +149,12 @@ fn a_file_whose_latest_name_is_gone_keeps_nothing_from_being_told() {
     fs::remove_dir_all(mount.join("four")).unwrap();
     settle(&lab);
     lab.zfs("diff tank/fs@a").ok().says(&format!("M\t{at}/four/file\t(-1)\n")).says(&format!("-\t{at}/four\n"));
+}
+
+/// The snapshot that the difference under way has taken.
+fn made_to_compare(lab: &Lab) -> String {
+    let mut names = lab.names("tank").into_iter();
+    names.find(|name| name.contains("@zfs-diff-")).expect("it was made to compare")
 }
 
 /// Files of which more is told than a pipe holds.
@@ -190,7 +196,7 @@ fn what_is_made_to_compare_is_gone_after_a_crash_and_counts_against_no_limit() {
     settle(&lab);
     let (mut asking, told, first) = begin(&lab);
     assert!(first.starts_with(['+', 'M']), "{first}");
-    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    let made = made_to_compare(&lab);
     assert_eq!(lab.zfs(&format!("get -H -o value defer_destroy {made}")).ok().stdout.trim(), "on");
     lab.zpool("sync tank").ok();
     lab.kill_daemon(true);
@@ -240,7 +246,7 @@ fn what_a_stream_reads_goes_with_nothing_that_kept_it() {
     fill(&mount);
     settle(&lab);
     let (mut asking, mut told, _) = begin(&lab);
-    let made = lab.names("tank").into_iter().find(|name| name.contains("@zfs-diff-")).expect("it was made to compare");
+    let made = made_to_compare(&lab);
     let (mut reader, stream) = sending(&lab, &made);
     std::io::copy(&mut told, &mut std::io::sink()).expect("all is told");
     assert!(asking.wait().expect("it ends").success());
