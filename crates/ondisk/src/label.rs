@@ -162,6 +162,23 @@ pub fn read_boot_env(bytes: &[u8], offset: u64, hash: impl Fn(&[u8]) -> [u64; 4]
     decode_boot_env(bytes)
 }
 
+/// The boot environment area read at `from`, whatever it holds, sealed for `to`.
+///
+/// # Errors
+/// Its checksum is wrong.
+pub fn moved_boot_env(
+    bytes: &[u8],
+    from: u64,
+    to: u64,
+    hash: impl Fn(&[u8]) -> [u64; 4] + Copy,
+) -> Result<Vec<u8>, Error> {
+    Error::need("boot environment", bytes, VDEV_PAD_SIZE as usize)?;
+    let mut bytes = bytes[..VDEV_PAD_SIZE as usize].to_vec();
+    embedded::verify("boot environment", &bytes, embedded::label_verifier(from), hash)?;
+    embedded::seal(&mut bytes, embedded::label_verifier(to), hash);
+    Ok(bytes)
+}
+
 /// Decodes a boot environment area whose checksum is already known to be right.
 pub fn decode_boot_env(bytes: &[u8]) -> Result<BootEnv, Error> {
     Error::need("boot environment", bytes, VDEV_PAD_SIZE as usize)?;
@@ -221,6 +238,10 @@ mod tests {
         for env in [BootEnv::Raw(String::new()), BootEnv::Raw("a=b".into()), BootEnv::List(list)] {
             let bytes = build_boot_env(&env, BOOT_ENV_OFFSET, test_hash).unwrap();
             assert_eq!(read_boot_env(&bytes, BOOT_ENV_OFFSET, test_hash).unwrap(), env);
+            let to = BOOT_ENV_OFFSET + VDEV_LABEL_SIZE;
+            let moved = moved_boot_env(&bytes, BOOT_ENV_OFFSET, to, test_hash).unwrap();
+            assert_eq!(read_boot_env(&moved, to, test_hash).unwrap(), env);
+            assert!(moved_boot_env(&moved, BOOT_ENV_OFFSET, to, test_hash).is_err(), "it is not from there");
         }
     }
 }

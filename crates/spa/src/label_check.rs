@@ -31,7 +31,8 @@ async fn suspects(core: &Core, targets: Vec<LabelTarget>, patience: Duration) ->
 }
 
 /// Looks at the labels of all devices. What is not as it should be counts as checksum errors of its device, and the
-/// next group writes it anew. Another's label is not worth a group, but whatever changes next writes over it.
+/// next group writes it anew. Another's label is not worth a group, but whatever changes next writes over it. What no
+/// group writes is mended here.
 ///
 /// # Errors
 /// When the pool stopped.
@@ -39,6 +40,12 @@ pub async fn mend(core: &Arc<Core>) -> Result<()> {
     if core.dsl.read_only {
         return Ok(());
     }
+    mend_configurations(core).await?;
+    mend_areas(core).await;
+    Ok(())
+}
+
+async fn mend_configurations(core: &Arc<Core>) -> Result<()> {
     let targets = core.label_targets();
     // Who has just joined gets its first labels with this group.
     core.dsl.wait_synced(core.dsl.gate.open_txg()).await?;
@@ -58,9 +65,33 @@ pub async fn mend(core: &Arc<Core>) -> Result<()> {
     .await
 }
 
+/// Mends what of the labels no group writes, where the labels are this pool's. A device that does not take it is none
+/// that this could help.
+async fn mend_areas(core: &Core) {
+    let pool = core.config.read().guid;
+    let looks = core.label_targets().into_iter().map(|target| async move {
+        let mend = async {
+            let is_whole = labels::survey(&*target.device, pool, target.guid).await.is_whole();
+            if is_whole { labels::mend_areas(&*target.device).await } else { Ok(0) }
+        };
+        if let Ok(Ok(written @ 1..)) = tokio::time::timeout(ANSWER_MAX, mend).await {
+            let path = path_of(&target);
+            tracing::warn!(
+                pool = core.name(),
+                path,
+                "{written} blank areas or boot environments of its labels could not be read and are written anew"
+            );
+        }
+    });
+    join_all(looks).await;
+}
+
+fn path_of(target: &LabelTarget) -> String {
+    target.device.path().map(|path| path.display().to_string()).unwrap_or_default()
+}
+
 fn note(core: &Core, target: &LabelTarget, survey: Survey) {
-    let path = target.device.path().map(|path| path.display().to_string()).unwrap_or_default();
-    let (pool, guid) = (core.name(), target.guid.0);
+    let (pool, guid, path) = (core.name(), target.guid.0, path_of(target));
     if let Some(leaf) = dtl::leaves(core).into_iter().find(|leaf| leaf.guid() == target.guid) {
         survey.wrong().for_each(|offset| leaf.note_wrong_label(offset, VDEV_PHYS_SIZE));
     }

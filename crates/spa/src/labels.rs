@@ -14,8 +14,9 @@ use platter_checksum::sha256;
 use platter_device::{BlockDevice, DeviceError};
 use platter_hooks::Canary;
 use platter_ondisk::label::{
-    UBERBLOCK_RING_OFFSET, VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset,
-    read_phys, uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
+    BOOT_ENV_OFFSET, UBERBLOCK_RING_OFFSET, VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, VDEV_PHYS_OFFSET,
+    VDEV_PHYS_SIZE, build_phys, label_offset, moved_boot_env, read_phys, uberblock_offset, uberblock_slot_of,
+    uberblock_slot_size, uberblock_slots, usable_size,
 };
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{Guid, Txg};
@@ -286,6 +287,49 @@ pub async fn survey(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Survey 
     survey
 }
 
+/// Writes anew what cannot be read of those parts of the labels that no group writes: a disk where none of them can be
+/// read is given up when something else fails (`Leaf::probe` reads them). Nothing that may be worth something is
+/// written over: a boot environment gets what another label has, or stays; of the blank areas only sectors that cannot
+/// be read twice are zeroed, and those of the first label, where FreeBSD has boot code, stay. Returns how many
+/// places were written.
+///
+/// # Errors
+/// The device is gone, or what it says to a write.
+pub async fn mend_areas(device: &dyn BlockDevice) -> Result<usize, DeviceError> {
+    let size = usable_size(device.size());
+    let (mut unreadable, mut environments) = (Vec::new(), Vec::new());
+    for offset in (0..VDEV_LABELS).map(|index| label_offset(size, index) + BOOT_ENV_OFFSET) {
+        match device.read(offset, VDEV_PAD_SIZE as usize).await {
+            Ok(bytes) => environments.push((offset, bytes)),
+            Err(DeviceError::Io { .. }) => unreadable.push(offset),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut written = 0;
+    for to in unreadable {
+        let kept = environments.iter().find_map(|(from, bytes)| moved_boot_env(bytes, *from, to, sha256).ok());
+        let Some(bytes) = kept else { continue };
+        device.write(to, vec![Buf::copy_from(&bytes)]).await?;
+        written += 1;
+    }
+    for start in (1..VDEV_LABELS).map(|index| label_offset(size, index)) {
+        for offset in (start..start + VDEV_PAD_SIZE).step_by(PIECE) {
+            if device.read(offset, PIECE).await.is_ok() {
+                continue;
+            }
+            match device.read(offset, PIECE).await {
+                Ok(_) => {}
+                Err(DeviceError::Io { .. }) => {
+                    device.write(offset, vec![Buf::zeroed(PIECE)]).await?;
+                    written += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(written)
+}
+
 /// Zeroes the pads, boot environment and uberblock rings of every label: a new member starts without history.
 ///
 /// # Errors
@@ -350,4 +394,80 @@ pub async fn write_uberblock(targets: &[LabelTarget], uberblock: &Uberblock, mul
         target.device.flush().await.ok()
     });
     join_all(writes).await.into_iter().flatten().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
+    use platter_ondisk::label::{BootEnv, build_boot_env, read_boot_env};
+
+    use super::*;
+
+    const SIZE: u64 = 8 << 20;
+
+    fn at(index: usize) -> u64 {
+        label_offset(SIZE, index) + BOOT_ENV_OFFSET
+    }
+
+    fn unreadable(offset: u64, length: u64, times: u64) -> Fault {
+        Fault { kind: FaultKind::ReadError, offset, length, times }
+    }
+
+    fn peek(memory: &MemDevice, offset: u64) -> Vec<u8> {
+        let mut bytes = vec![1; VDEV_PAD_SIZE as usize];
+        memory.peek(offset, &mut bytes);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn areas_that_cannot_be_read_are_written_anew() {
+        let env = BootEnv::Raw("saved_entry=1".into());
+        let memory = Arc::new(MemDevice::new("d0", SIZE));
+        for index in 0..VDEV_LABELS {
+            memory.poke(label_offset(SIZE, index), &[7; VDEV_PAD_SIZE as usize]);
+            memory.poke(at(index), &build_boot_env(&env, at(index), sha256).unwrap());
+        }
+        // Readable, and damaged: nothing to go by.
+        memory.poke(at(1), &[9; 100]);
+        let bad = FaultDevice::new(memory.clone());
+        let piece = PIECE as u64;
+        for fault in [
+            unreadable(at(0), VDEV_PAD_SIZE, 1),
+            unreadable(at(3), VDEV_PAD_SIZE, 1),
+            // Boot code may be there.
+            unreadable(label_offset(SIZE, 0), VDEV_PAD_SIZE, u64::MAX),
+            // It passes.
+            unreadable(label_offset(SIZE, 2), piece, 1),
+            unreadable(label_offset(SIZE, 3) + piece, 512, 2),
+        ] {
+            bad.inject(fault);
+        }
+        assert_eq!(mend_areas(&bad).await.unwrap(), 3);
+        assert_eq!(mend_areas(&bad).await.unwrap(), 0);
+        for index in 0..VDEV_LABELS {
+            let mut blank = [7; VDEV_PAD_SIZE as usize];
+            if index == 3 {
+                blank[PIECE..].fill(0);
+            }
+            assert_eq!(peek(&memory, label_offset(SIZE, index)), blank, "{index}");
+            let read = read_boot_env(&peek(&memory, at(index)), at(index), sha256);
+            assert_eq!(read.ok(), (index != 1).then(|| env.clone()), "{index}");
+        }
+    }
+
+    /// It may come back: a cable, a controller.
+    #[tokio::test]
+    async fn a_boot_environment_that_no_label_has_readable_stays() {
+        let env = BootEnv::Raw("saved_entry=2".into());
+        let memory = Arc::new(MemDevice::new("d0", SIZE));
+        let bad = FaultDevice::new(memory.clone());
+        for index in 0..VDEV_LABELS {
+            memory.poke(at(index), &build_boot_env(&env, at(index), sha256).unwrap());
+            bad.inject(unreadable(at(index), VDEV_PAD_SIZE, u64::MAX));
+        }
+        assert_eq!(mend_areas(&bad).await.unwrap(), 0);
+        for index in 0..VDEV_LABELS {
+            assert_eq!(read_boot_env(&peek(&memory, at(index)), at(index), sha256).unwrap(), env, "{index}");
+        }
+    }
 }
