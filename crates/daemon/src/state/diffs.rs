@@ -24,16 +24,19 @@ use crate::pipe::Outlet;
 
 /// Differences that wait to be written.
 const ENTRIES: usize = 256;
-/// When what could not be dropped is tried again.
+/// When what could not be dropped is tried again; twice as long after each time, up to [`DROP_AGAIN_MAX`].
 const DROP_AGAIN: Duration = Duration::from_secs(2);
+const DROP_AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Drops a snapshot that somebody else reads, or whose pool is suspended, as soon as that is over. The next import does
 /// what this does not come to.
-async fn drop_later(dsl: Weak<DslPool>, taken: TemporarySnapshot) {
+async fn drop_later(daemon: Weak<Daemon>, dsl: Weak<DslPool>, taken: TemporarySnapshot) {
+    let mut wait = DROP_AGAIN;
     loop {
-        tokio::time::sleep(DROP_AGAIN).await;
-        let Some(dsl) = dsl.upgrade() else { return };
-        if dsl.drop_temporary_snapshot(&taken).await.is_ok() {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(DROP_AGAIN_MAX);
+        let (Some(daemon), Some(dsl)) = (daemon.upgrade(), dsl.upgrade()) else { return };
+        if daemon.drop_taken(&dsl, &taken).await.is_ok() {
             return;
         }
     }
@@ -48,7 +51,7 @@ fn line(told: &impl serde::Serialize) -> Result<Vec<u8>, PoolError> {
 
 impl Daemon {
     /// `zfs diff`.
-    pub async fn diff(&self, call: &DiffSnapshots, asker: &Asker) -> Answer<Outcome> {
+    pub async fn diff(self: &Arc<Self>, call: &DiffSnapshots, asker: &Asker) -> Answer<Outcome> {
         // Closed when it fails early, too: its other end would wait for ever.
         let handed = self.handed(&call.descriptor, asker)?;
         let (from, to) = (&call.from, &call.to);
@@ -79,7 +82,7 @@ impl Daemon {
             false => {
                 let (now, taken) = self.take_for_diff(&dataset).await?;
                 let compared = self.tell_differences(&pool, (from, &now), &header, handed).await;
-                self.drop_after_diff(&now, &taken).await;
+                self.drop_after_diff(&now, taken).await;
                 compared
             }
         };
@@ -124,18 +127,26 @@ impl Daemon {
         taken.map(|taken| (name, taken)).map_err(|error| failed(&what, error))
     }
 
-    /// Drops the snapshot that was made, whatever it is called by now.
-    async fn drop_after_diff(&self, name: &str, taken: &TemporarySnapshot) {
-        let _lock = self.locks.of(pool_of(name)).await;
-        let Ok((pool, dsl)) = self.streaming(name) else { return };
-        let name = dsl.name_of_temporary_snapshot(taken).await.unwrap_or_else(|| name.to_owned());
-        let shown = self.shown(&pool, std::slice::from_ref(&name)).await;
-        match dsl.drop_temporary_snapshot(taken).await {
-            Ok(()) => self.close_shown(&shown),
-            Err(error) => {
-                tracing::warn!("the snapshot '{name}', which was made to compare, stays for now: {error}");
-                tokio::spawn(drop_later(Arc::downgrade(&dsl), taken.clone()));
-            }
+    /// Drops the snapshot that was made, now or as soon as it can go.
+    async fn drop_after_diff(self: &Arc<Self>, name: &str, taken: TemporarySnapshot) {
+        let Ok((_, dsl)) = self.streaming(name) else { return };
+        if let Err(error) = self.drop_taken(&dsl, &taken).await {
+            tracing::warn!("the snapshot '{name}', which was made to compare, stays for now: {error}");
+            tokio::spawn(drop_later(Arc::downgrade(self), Arc::downgrade(&dsl), taken));
         }
+    }
+
+    /// Drops it, whatever it is called by now, and takes it away from a mount that shows it. Of a pool that was
+    /// exported meanwhile nothing is left to do here.
+    async fn drop_taken(&self, dsl: &Arc<DslPool>, taken: &TemporarySnapshot) -> Result<(), PoolError> {
+        let _lock = self.locks.of(dsl.name()).await;
+        let is_same =
+            |pool: &Arc<dyn PoolHandle>| pool.engine_pool().is_some_and(|engine| Arc::ptr_eq(engine.dsl(), dsl));
+        let Some(pool) = self.pool(dsl.name()).ok().filter(is_same) else { return Ok(()) };
+        let name = dsl.name_of_temporary_snapshot(taken).await;
+        let shown = self.shown(&pool, name.as_slice()).await;
+        dsl.drop_temporary_snapshot(taken).await?;
+        self.close_shown(&shown);
+        Ok(())
     }
 }

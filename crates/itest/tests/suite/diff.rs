@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
@@ -248,6 +249,8 @@ fn what_a_stream_reads_goes_with_nothing_that_kept_it() {
     let (mut asking, mut told, _) = begin(&lab);
     let made = made_to_compare(&lab);
     let (mut reader, stream) = sending(&lab, &made);
+    let own = made.split_once('@').expect("a snapshot").1;
+    let shown = fs::File::open(mount.join(".zfs/snapshot").join(own).join("large")).expect("it is shown");
     std::io::copy(&mut told, &mut std::io::sink()).expect("all is told");
     assert!(asking.wait().expect("it ends").success());
     assert!(lab.names("tank").contains(&made), "somebody reads it");
@@ -258,6 +261,13 @@ fn what_a_stream_reads_goes_with_nothing_that_kept_it() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it goes when nobody reads it any more");
         std::thread::sleep(Duration::from_millis(100));
     }
+    // Each time another place, which the kernel has not kept.
+    let mut reads = (1..15_u64).map(|at| {
+        std::thread::sleep(Duration::from_millis(200));
+        shown.read_at(&mut [0; 4096], at << 20)
+    });
+    assert!(reads.any(|read| read.is_err()), "what is gone is not shown any more");
+    drop(shown);
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
