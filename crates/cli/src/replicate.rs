@@ -170,7 +170,7 @@ impl Replication {
         for point in points.iter().filter(|point| point.is_held) {
             let _ = source.ask(&["release", &self.tag, &format!("{}{}", source.dataset, point.name)]);
         }
-        let newest = points.iter().rev().find(|point| point.name.starts_with('@'));
+        let newest = points.iter().rev().find(|point| point.name.starts_with('@') && !point.is_leaving);
         if let Some(newest) = newest.filter(|_| self.arguments.snapshot && bytes > 0) {
             self.forget_older(source, target, newest)?;
         }
@@ -321,16 +321,19 @@ impl Replication {
         Ok(())
     }
 
-    /// Of the snapshots that this made, only the newest stays.
+    /// Of the snapshots that this made, only the newest stays, and what somebody holds. One that cannot go keeps no
+    /// other.
     fn forget_older(&self, source: &End, target: &End, newest: &Point) -> Result<(), String> {
+        let mut problems = Vec::new();
         for end in [source, target] {
             for point in end.points(false)? {
-                if point.name.starts_with(MADE) && point.guid != newest.guid {
-                    end.ask(&["destroy", &format!("{}{}", end.dataset, point.name)])?;
+                let is_kept = point.guid == newest.guid || point.is_held || point.is_leaving;
+                if point.name.starts_with(MADE) && !is_kept {
+                    problems.extend(end.ask(&["destroy", &format!("{}{}", end.dataset, point.name)]).err());
                 }
             }
         }
-        Ok(())
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
 }
 
@@ -349,7 +352,9 @@ fn told(obstacle: &Obstacle, source: &End, target: &End) -> String {
     let (from, to) = (&source.dataset, &target.dataset);
     match obstacle {
         Obstacle::NoSnapshot => {
-            format!("'{from}' has no snapshot: take one, or have one taken with -s, or set platter:snap on it")
+            format!(
+                "'{from}' has no snapshot that stays: take one, or have one taken with -s, or set platter:snap on it"
+            )
         }
         Obstacle::NothingInCommon => format!(
             "'{to}' exists, but has no snapshot in common with '{from}'; name a data set that does not exist yet, or \
@@ -358,6 +363,10 @@ fn told(obstacle: &Obstacle, source: &End, target: &End) -> String {
         Obstacle::Diverged(newer) => format!(
             "'{to}' has a snapshot of its own that is newer than what both have ({newer}); -F gives it up, and what \
              was written since"
+        ),
+        Obstacle::Leaving(newer) => format!(
+            "'{to}' has a snapshot that is destroyed already and waits for its last user ({newer}), as the one of a \
+             'zfs diff' does; try again when it is gone"
         ),
     }
 }

@@ -112,7 +112,7 @@ impl End {
     /// As of [`Self::ask`]; an answer that is none.
     pub fn points(&self, bookmarks: bool) -> Result<Vec<Point>, String> {
         let kinds = if bookmarks { "snapshot,bookmark" } else { "snapshot" };
-        let columns = "name,guid,userrefs,createtxg";
+        let columns = "name,guid,userrefs,defer_destroy,createtxg";
         let words = ["list", "-Hp", "-d", "1", "-t", kinds, "-o", columns, "-s", "createtxg", &self.dataset];
         let listed = self.ask(&words)?;
         let mut points = Vec::new();
@@ -122,7 +122,13 @@ impl End {
             let (name, guid) = (cells.next().ok_or_else(strange)?, cells.next().ok_or_else(strange)?);
             let own = name.strip_prefix(self.dataset.as_str()).ok_or_else(strange)?;
             let is_held = cells.next().is_some_and(|holds| holds.parse().is_ok_and(|holds: u64| holds > 0));
-            points.push(Point { name: own.to_owned(), guid: guid.parse().map_err(|_| strange())?, is_held });
+            let is_leaving = cells.next() == Some("on");
+            points.push(Point {
+                name: own.to_owned(),
+                guid: guid.parse().map_err(|_| strange())?,
+                is_held,
+                is_leaving,
+            });
         }
         Ok(points)
     }

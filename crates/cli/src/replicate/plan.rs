@@ -9,6 +9,9 @@ pub struct Point {
     pub guid: u64,
     /// Whether somebody holds it.
     pub is_held: bool,
+    /// Whether it is destroyed already and goes with its last user, as the one that `zfs diff` makes for itself does:
+    /// a target would keep it for ever.
+    pub is_leaving: bool,
 }
 
 impl Point {
@@ -45,12 +48,14 @@ impl Step {
 /// Why nothing can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The source has no snapshot.
+    /// The source has no snapshot that stays.
     NoSnapshot,
     /// The target has something, but nothing that came from here.
     NothingInCommon,
     /// The target has this snapshot, which is newer than what both have.
     Diverged(String),
+    /// The target has this one, which is newer, too, and goes as soon as nobody uses it any more.
+    Leaving(String),
 }
 
 /// Where what both have ends: places in `target` and in `source`, there a snapshot rather than its bookmark.
@@ -71,41 +76,57 @@ pub fn base<'a>(source: &'a [Point], target: &[Point]) -> Option<&'a Point> {
 }
 
 /// The streams that bring the target to the newest snapshot; both lists the oldest first, `target` only snapshots and
-/// `None` when it does not exist. With `force` the target gives up what is newer there.
+/// `None` when it does not exist. With `force` the target gives up what is newer there. Snapshots that are leaving are
+/// not sent, but what the target has of them may be what both have.
 ///
 /// # Errors
 /// See [`Obstacle`].
 pub fn plan(source: &[Point], target: Option<&[Point]>, force: bool) -> Result<Vec<Step>, Obstacle> {
-    let snapshots: Vec<&Point> = source.iter().filter(|point| point.is_snapshot()).collect();
-    let (Some(oldest), Some(newest)) = (snapshots.first(), snapshots.last()) else { return Err(Obstacle::NoSnapshot) };
-    let Some(target) = target else {
-        let mut steps = vec![Step::Full(oldest.name.clone())];
-        if oldest != newest {
-            steps.push(Step::Since { from: oldest.name.clone(), to: newest.name.clone(), all: true });
-        }
-        return Ok(steps);
-    };
+    let newest = source.iter().rev().find(|point| point.is_snapshot() && !point.is_leaving);
+    let newest = newest.ok_or(Obstacle::NoSnapshot)?;
+    let Some(target) = target else { return Ok(streams(source, None)) };
     let (common, at) = last_in_common(source, target).ok_or(Obstacle::NothingInCommon)?;
-    if let Some(newer) = target.get(common + 1).filter(|_| !force) {
+    let newer = &target[common + 1..];
+    if let Some(newer) = newer.iter().find(|point| !point.is_leaving && !force) {
         return Err(Obstacle::Diverged(newer.name.clone()));
     }
     let base = &source[at];
     if base.guid == newest.guid {
         return Ok(Vec::new());
     }
-    // A bookmark lies where its snapshot lay.
-    let later: Vec<&Point> =
-        source[at..].iter().filter(|point| point.is_snapshot() && point.guid != base.guid).collect();
-    let (Some(next), Some(last)) = (later.first(), later.last()) else { return Ok(Vec::new()) };
-    let mut steps = Vec::new();
-    let mut from = base.name.clone();
-    if !base.is_snapshot() && next != last {
-        // Only a snapshot has others between it and another one.
-        steps.push(Step::Since { from, to: next.name.clone(), all: false });
-        from = next.name.clone();
+    let steps = streams(&source[at..], Some(base));
+    match newer.iter().find(|point| point.is_leaving) {
+        Some(leaving) if !steps.is_empty() => Err(Obstacle::Leaving(leaving.name.clone())),
+        _ => Ok(steps),
     }
-    steps.push(Step::Since { from, to: last.name.clone(), all: base.is_snapshot() || next != last });
-    Ok(steps)
+}
+
+/// The streams that bring what has `base` each snapshot of `source` that stays. A bookmark lies where its snapshot lay.
+fn streams(source: &[Point], base: Option<&Point>) -> Vec<Step> {
+    let later = source.iter().filter(|point| point.is_snapshot() && base.is_none_or(|base| base.guid != point.guid));
+    let later: Vec<&Point> = later.collect();
+    let mut steps = Vec::new();
+    let mut from = base;
+    for (place, run) in later.split(|point| point.is_leaving).enumerate() {
+        let (Some(&next), Some(&last)) = (run.first(), run.last()) else { continue };
+        let (next_name, last_name) = (next.name.clone(), last.name.clone());
+        // What is leaving lies between runs, and only a snapshot has others between it and another one.
+        let at_once = from.filter(|from| place == 0 && from.is_snapshot());
+        match (at_once, from) {
+            (Some(from), _) => steps.push(Step::Since { from: from.name.clone(), to: last_name, all: true }),
+            (None, from) => {
+                steps.push(match from {
+                    Some(from) => Step::Since { from: from.name.clone(), to: next_name.clone(), all: false },
+                    None => Step::Full(next_name.clone()),
+                });
+                if next != last {
+                    steps.push(Step::Since { from: next_name, to: last_name, all: true });
+                }
+            }
+        }
+        from = Some(last);
+    }
+    steps
 }
 
 #[cfg(test)]
@@ -113,8 +134,12 @@ mod tests {
     use super::*;
 
     fn points(text: &str) -> Vec<Point> {
-        let point =
-            |word: &str| Point { name: word.to_owned(), guid: word[1..2].parse().expect("a digit"), is_held: false };
+        let point = |word: &str| Point {
+            name: word.to_owned(),
+            guid: word[1..2].parse().expect("a digit"),
+            is_held: false,
+            is_leaving: word.ends_with('-'),
+        };
         text.split_whitespace().map(point).collect()
     }
 
@@ -141,6 +166,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_leaving_is_not_sent() {
+        assert_eq!(steps("@1- @2 @3 @4- @5- @6 @7 @8-", None, false).unwrap(), "@2, -I @2 @3, -i @3 @6, -I @6 @7");
+        assert_eq!(steps("@1 @2- @3 @4", Some("@1"), false).unwrap(), "-i @1 @3, -I @3 @4");
+        assert_eq!(steps("@1 @2 @3-", Some("@1"), false).unwrap(), "-I @1 @2");
+        assert_eq!(steps("@1 @2-", Some("@1"), false).unwrap(), "");
+        assert_eq!(steps("@1 @2- @3", Some("@1 @2"), false).unwrap(), "-I @2- @3", "what both have may be leaving");
+        assert_eq!(steps("@1 @2-", Some("@1 @2"), false).unwrap(), "");
+        assert_eq!(steps("@1-", None, false), Err(Obstacle::NoSnapshot));
+    }
+
+    #[test]
     fn a_bookmark_of_what_is_gone_is_not_given_up_for_an_older_snapshot() {
         let found = |source: &str, target: &str| base(&points(source), &points(target)).map(|point| point.name.clone());
         assert_eq!(found("@1 @2", "@1 @2"), Some("@2".into()));
@@ -156,5 +192,11 @@ mod tests {
         assert_eq!(steps("@1 @2", Some("@7 @8"), true), Err(Obstacle::NothingInCommon));
         assert_eq!(steps("@1 @2", Some("@1 @8"), false), Err(Obstacle::Diverged("@8".into())));
         assert_eq!(steps("@1 @2", Some("@1 @8"), true).unwrap(), "-I @1 @2");
+        // `zfs diff` runs there: nothing is in the way of nothing, and giving it up would not work.
+        assert_eq!(steps("@1", Some("@1 @8-"), false).unwrap(), "");
+        for force in [false, true] {
+            assert_eq!(steps("@1 @2", Some("@1 @8-"), force), Err(Obstacle::Leaving("@8-".into())));
+        }
+        assert_eq!(steps("@1 @2", Some("@1 @7- @8"), false), Err(Obstacle::Diverged("@8".into())));
     }
 }

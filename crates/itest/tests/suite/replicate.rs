@@ -95,6 +95,31 @@ fn a_copy_is_kept_up_to_date() {
     }
 }
 
+/// What `zfs diff` makes for itself while it compares, and what waits for its last hold: a target would keep it.
+#[test]
+fn what_is_about_to_go_is_not_copied() {
+    let Some(lab) = lab() else { return };
+    lab.create_fs("", "tank/a");
+    for seed in 0..5 {
+        write(&lab, "tank/a", seed);
+        lab.zfs(&format!("snapshot tank/a@s{seed}")).ok();
+    }
+    for going in ["s0", "s2", "s4"] {
+        lab.zfs(&format!("hold keep tank/a@{going}")).ok();
+        lab.zfs(&format!("destroy -d tank/a@{going}")).ok();
+    }
+    replicate(&lab, "-s tank/a copy/a").ok();
+    let copied = snapshots(&lab, "copy/a");
+    assert_eq!(copied[..2], ["s1", "s3"]);
+    assert_eq!(copied.len(), 3, "and the one that was made: {copied:?}");
+    lab.zfs("destroy tank/a@s1,s3").ok();
+    write(&lab, "tank/a", 9);
+    replicate(&lab, "-s tank/a copy/a").ok();
+    assert_eq!(snapshots(&lab, "copy/a").len(), 3, "of those that were made the newest stays");
+    lab.zfs("mount copy/a").ok();
+    assert_eq!(fs::read(lab.mnt("copy/a").join("file9")).unwrap(), data::random(9, 300_000));
+}
+
 #[test]
 fn another_machine_is_reached_by_a_shell_and_what_broke_off_goes_on() {
     let Some(lab) = lab() else { return };
