@@ -73,7 +73,7 @@ TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --workspace --bins --tests
 	PLATTER_BIN=$(abspath $(or $(PLATTER_BIN),$(TARGET)/debug/platter)) RUST_TEST_THREADS=$(TEST_THREADS) \
-		$(CARGO) test --workspace --no-fail-fast
+		$(CARGO) test --workspace --lib --bins --tests --no-fail-fast
 
 check: lint
 	$(CARGO) test --workspace --lib
