@@ -71,8 +71,8 @@ async fn mend_areas(core: &Core) {
     let pool = core.config.read().guid;
     let looks = core.label_targets().into_iter().map(|target| async move {
         let mend = async {
-            let is_whole = labels::survey(&*target.device, pool, target.guid).await.is_whole();
-            if is_whole { labels::mend_areas(&*target.device).await } else { Ok(0) }
+            let is_own = labels::survey(&*target.device, pool, target.guid).await.is_own();
+            if is_own { labels::mend_areas(&*target.device).await } else { Ok(0) }
         };
         if let Ok(Ok(written @ 1..)) = tokio::time::timeout(ANSWER_MAX, mend).await {
             let path = path_of(&target);

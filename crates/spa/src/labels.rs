@@ -249,6 +249,8 @@ pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg
 /// What the labels of a device that is in a pool are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// How many are this device's.
+    pub own: usize,
     /// Where on the device one is another pool's or another device's.
     pub others: Vec<u64>,
     /// Where one should be and is not.
@@ -259,6 +261,11 @@ impl Survey {
     /// Whether each is as it should be.
     pub fn is_whole(&self) -> bool {
         self.wrong().next().is_none()
+    }
+
+    /// Whether it is sure that the device is the pool's still, and no label another's.
+    pub fn is_own(&self) -> bool {
+        self.own > 0 && self.is_whole()
     }
 
     /// Where one is not as it should be.
@@ -280,11 +287,20 @@ pub async fn survey(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Survey 
         };
         match config {
             None => survey.damaged.push(offset),
-            Some(config) if config.guid == pool && config.device_guid == Some(guid) => {}
+            Some(config) if config.guid == pool && config.device_guid == Some(guid) => survey.own += 1,
             Some(_) => survey.others.push(offset),
         }
     }
     survey
+}
+
+/// What is there, or nothing where the medium is bad.
+async fn read_unless_bad(device: &dyn BlockDevice, offset: u64, length: usize) -> Result<Option<BufMut>, DeviceError> {
+    match device.read(offset, length).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(DeviceError::Io { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes anew what cannot be read of those parts of the labels that no group writes: a disk where none of them can be
@@ -299,10 +315,9 @@ pub async fn mend_areas(device: &dyn BlockDevice) -> Result<usize, DeviceError> 
     let size = usable_size(device.size());
     let (mut unreadable, mut environments) = (Vec::new(), Vec::new());
     for offset in (0..VDEV_LABELS).map(|index| label_offset(size, index) + BOOT_ENV_OFFSET) {
-        match device.read(offset, VDEV_PAD_SIZE as usize).await {
-            Ok(bytes) => environments.push((offset, bytes)),
-            Err(DeviceError::Io { .. }) => unreadable.push(offset),
-            Err(error) => return Err(error),
+        match read_unless_bad(device, offset, VDEV_PAD_SIZE as usize).await? {
+            Some(bytes) => environments.push((offset, bytes)),
+            None => unreadable.push(offset),
         }
     }
     let mut written = 0;
@@ -314,16 +329,11 @@ pub async fn mend_areas(device: &dyn BlockDevice) -> Result<usize, DeviceError> 
     }
     for start in (1..VDEV_LABELS).map(|index| label_offset(size, index)) {
         for offset in (start..start + VDEV_PAD_SIZE).step_by(PIECE) {
-            if device.read(offset, PIECE).await.is_ok() {
-                continue;
-            }
-            match device.read(offset, PIECE).await {
-                Ok(_) => {}
-                Err(DeviceError::Io { .. }) => {
-                    device.write(offset, vec![Buf::zeroed(PIECE)]).await?;
-                    written += 1;
-                }
-                Err(error) => return Err(error),
+            if read_unless_bad(device, offset, PIECE).await?.is_none()
+                && read_unless_bad(device, offset, PIECE).await?.is_none()
+            {
+                device.write(offset, vec![Buf::zeroed(PIECE)]).await?;
+                written += 1;
             }
         }
     }
@@ -453,6 +463,17 @@ mod tests {
             let read = read_boot_env(&peek(&memory, at(index)), at(index), sha256);
             assert_eq!(read.ok(), (index != 1).then(|| env.clone()), "{index}");
         }
+    }
+
+    /// A device that no label of could be read may be anybody's by now.
+    #[tokio::test]
+    async fn labels_that_cannot_be_read_say_of_nobody_whose_device_it_is() {
+        let bad = FaultDevice::new(Arc::new(MemDevice::new("d0", SIZE)));
+        for index in 0..VDEV_LABELS {
+            bad.inject(unreadable(label_offset(SIZE, index) + VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, u64::MAX));
+        }
+        let survey = survey(&bad, Guid(1), Guid(2)).await;
+        assert!(survey.is_whole() && !survey.is_own(), "{survey:?}");
     }
 
     /// It may come back: a cable, a controller.

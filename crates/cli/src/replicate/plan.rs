@@ -109,20 +109,17 @@ fn streams(source: &[Point], base: Option<&Point>) -> Vec<Step> {
     let mut from = base;
     for (place, run) in later.split(|point| point.is_leaving).enumerate() {
         let (Some(&next), Some(&last)) = (run.first(), run.last()) else { continue };
-        let (next_name, last_name) = (next.name.clone(), last.name.clone());
         // What is leaving lies between runs, and only a snapshot has others between it and another one.
-        let at_once = from.filter(|from| place == 0 && from.is_snapshot());
-        match (at_once, from) {
-            (Some(from), _) => steps.push(Step::Since { from: from.name.clone(), to: last_name, all: true }),
-            (None, from) => {
-                steps.push(match from {
-                    Some(from) => Step::Since { from: from.name.clone(), to: next_name.clone(), all: false },
-                    None => Step::Full(next_name.clone()),
-                });
-                if next != last {
-                    steps.push(Step::Since { from: next_name, to: last_name, all: true });
-                }
-            }
+        let start = from.filter(|from| place == 0 && from.is_snapshot()).unwrap_or_else(|| {
+            let to = next.name.clone();
+            steps.push(match from {
+                Some(from) => Step::Since { from: from.name.clone(), to, all: false },
+                None => Step::Full(to),
+            });
+            next
+        });
+        if start != last {
+            steps.push(Step::Since { from: start.name.clone(), to: last.name.clone(), all: true });
         }
         from = Some(last);
     }
