@@ -618,8 +618,8 @@ impl Leaf {
     }
 
     /// Whether the boot environment or, failing that, the blank area of some label can be read and, when the pool is
-    /// writable, be written with what it holds (`vdev_probe`, which tries the boot environments only: bad sectors gather
-    /// there until the disk is given up for them, as only a scrub mends them, and only ours).
+    /// writable, be written with what it holds (`vdev_probe`, which tries the boot environments only: bad sectors
+    /// gather there until the disk is given up for them, as only a scrub mends them, and only ours).
     async fn probe(&self, queue: &Arc<Queue>) -> bool {
         let device = queue.device();
         let psize = usable_size(device.size());
