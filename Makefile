@@ -69,12 +69,11 @@ $(TOOLS)/bin/fsx: VERSION := 0.3.2
 TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 
 # The integration tests run the binary, so it is built first, in the same profile, and with what the tests ask of
-# libraries, so that all is compiled once. They wait most of their time, so all other tests, which compute, run beside
-# them, and are shown after them. One that fails does not hide the next.
+# libraries, so that all is compiled once. One that fails does not hide the next.
 test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --workspace --bins --tests
 	PLATTER_BIN=$(abspath $(or $(PLATTER_BIN),$(TARGET)/debug/platter)) RUST_TEST_THREADS=$(TEST_THREADS) \
-		CARGO="$(CARGO)" crates/itest/all.sh
+		$(CARGO) test --workspace --lib --bins --tests --no-fail-fast
 
 check: lint
 	$(CARGO) test --workspace --lib
