@@ -1,7 +1,7 @@
 //! `platter faults`: which devices have failed or seem to, what was done about it, and what their owner should do now.
 
 use platter_api::faults::{DeviceRecord, GetFaults, HoldDevice, LineKind, PoolFaults};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::json;
 use crate::nice;
@@ -101,11 +101,14 @@ fn of_device(device: &DeviceRecord) -> String {
 fn document(pools: &[PoolFaults]) -> json::Object {
     let mut by_name = Map::new();
     for pool in pools {
-        let devices: Map<String, Value> = pool
-            .devices
-            .iter()
-            .map(|device| (device.device.clone(), serde_json::to_value(device).unwrap_or_default()))
-            .collect();
+        let mut devices = Map::new();
+        // What was replaced may have had the path of what is there now, which has it here, too.
+        let (there, gone): (Vec<_>, Vec<_>) = pool.devices.iter().partition(|device| device.state.is_some());
+        for device in there.into_iter().chain(gone) {
+            let is_taken = devices.contains_key(&device.device);
+            let key = if is_taken { &device.guid } else { &device.device };
+            devices.insert(key.clone(), serde_json::to_value(device).unwrap_or_default());
+        }
         by_name.insert(pool.pool.clone(), json!({ "name": pool.pool, "devices": devices }));
     }
     let mut document = json::schema("platter faults");
@@ -152,5 +155,14 @@ mod tests {
         let device = &document["pools"]["tank"]["devices"]["/dev/sdb"];
         assert_eq!((&device["state"], &device["lines"][1]["kind"]), (&json!("FAULTED"), &json!("verdict")));
         assert_eq!(document["pools"]["sound"]["devices"], json!({}));
+    }
+
+    #[test]
+    fn what_was_replaced_at_the_same_path_is_in_json_too() {
+        let mut pools = pools();
+        let there = pools[1].devices[0].clone();
+        pools[1].devices.insert(0, DeviceRecord { guid: "6".into(), state: None, ..there });
+        let devices = document(&pools)["pools"]["tank"]["devices"].clone();
+        assert_eq!((&devices["/dev/sdb"]["guid"], &devices["6"]["guid"]), (&json!("7"), &json!("6")));
     }
 }

@@ -17,7 +17,7 @@ use platter_stream::ResumeToken;
 
 use crate::nice;
 use crate::out::outln;
-use ends::End;
+use ends::{End, is_below};
 use plan::{Obstacle, Point, Step, base, plan};
 
 /// Words of the command.
@@ -103,6 +103,10 @@ pub fn main(arguments: &Arguments) -> u8 {
 fn run(arguments: &Arguments) -> Result<(), String> {
     let end = |text: &str| End::parse(text, &arguments.shell, &arguments.remote_zfs);
     let (source, target) = (end(&arguments.source)?, end(&arguments.target)?);
+    if source.overlaps(&target, arguments.recursive) {
+        let (from, to) = (&source.dataset, &target.dataset);
+        return Err(format!("'{to}' is '{from}' itself or, with -r, part of what is copied: name another target"));
+    }
     let rate = match arguments.limit.as_deref().map(numbers::parse) {
         None => None,
         Some(Ok(rate)) if rate > 0 => Some(rate),
@@ -127,6 +131,19 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
+/// Why a data set was not copied.
+struct Problem {
+    text: String,
+    /// Whether the target is another data set, below which nothing of this one belongs.
+    is_foreign: bool,
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Self { text, is_foreign: false }
+    }
+}
+
 impl Replication {
     /// Brings the target to the newest snapshots.
     fn once(&self, source: &End, target: &End) -> Result<(), String> {
@@ -138,12 +155,19 @@ impl Replication {
             self.take_snapshot(source)?;
         }
         let mut problems = String::new();
+        let mut foreign: Vec<String> = Vec::new();
         for name in names {
+            if foreign.iter().any(|above| is_below(&name, above)) {
+                continue;
+            }
             let below = name.strip_prefix(&source.dataset).unwrap_or_default();
             let (from, to) = (source.at(name.clone()), target.at(format!("{}{below}", target.dataset)));
             if let Err(problem) = self.dataset(&from, &to) {
                 // Others go on: each is a replica by itself.
-                let _ = write!(problems, "{}{name}: {problem}", if problems.is_empty() { "" } else { "\n" });
+                let _ = write!(problems, "{}{name}: {}", if problems.is_empty() { "" } else { "\n" }, problem.text);
+                if problem.is_foreign {
+                    foreign.push(name);
+                }
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
@@ -156,7 +180,7 @@ impl Replication {
     }
 
     /// One data set.
-    fn dataset(&self, source: &End, target: &End) -> Result<(), String> {
+    fn dataset(&self, source: &End, target: &End) -> Result<(), Problem> {
         let began = Instant::now();
         let mut bytes = 0;
         if !target.datasets(false)?.is_empty() {
@@ -187,14 +211,17 @@ impl Replication {
 
     /// Sends all that the target has not; what the source has, and of that what the target had already when there was
     /// nothing to send.
-    fn steps(&self, source: &End, target: &End, bytes: &mut u64) -> Result<(Vec<Point>, Option<Point>), String> {
+    fn steps(&self, source: &End, target: &End, bytes: &mut u64) -> Result<(Vec<Point>, Option<Point>), Problem> {
         let exists = || Ok::<_, String>(!target.datasets(false)?.is_empty());
         'plans: for _ in 0..PLANS {
             let points = source.points(true)?;
             // Asked again: a first copy that could not go on was given up, and is gone.
             let there = if exists()? { Some(target.points(false)?) } else { None };
             let steps = plan(&points, there.as_deref(), self.arguments.force);
-            let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
+            let steps = steps.map_err(|obstacle| Problem {
+                text: told(&obstacle, source, target),
+                is_foreign: obstacle == Obstacle::NothingInCommon,
+            })?;
             for step in &steps {
                 // Until both have it, and it has a bookmark, a schedule must not destroy it. Who may not hold it is no
                 // worse off than without.
@@ -208,7 +235,7 @@ impl Replication {
                     Ok(sent) => *bytes += sent,
                     // Nor is what it builds on held: its bookmark serves as well.
                     Err(_) if source.points(true).is_ok_and(|points| is_gone(step, &points)) => continue 'plans,
-                    Err(problem) => return Err(problem),
+                    Err(problem) => return Err(problem.into()),
                 }
                 // At once: the snapshot itself may be gone before the next step is over.
                 if let Some(sent) = points.iter().find(|point| point.name == step.to()) {
@@ -219,7 +246,7 @@ impl Replication {
             let base = there.filter(|_| steps.is_empty()).and_then(|there| base(&points, &there).cloned());
             return Ok((points, base));
         }
-        Err(format!("'{}': its snapshots are destroyed before they can be sent", source.dataset))
+        Err(format!("'{}': its snapshots are destroyed before they can be sent", source.dataset).into())
     }
 
     fn flags(&self) -> Vec<&str> {
@@ -357,7 +384,7 @@ fn told(obstacle: &Obstacle, source: &End, target: &End) -> String {
             )
         }
         Obstacle::NothingInCommon => format!(
-            "'{to}' exists, but has no snapshot in common with '{from}'; name a data set that does not exist yet, or \
+            "'{to}' exists, but has no snapshot in common with '{from}', so nothing is copied there or below; name a data set that does not exist yet, or \
              destroy that one"
         ),
         Obstacle::Diverged(newer) => format!(

@@ -46,14 +46,15 @@ enum Trouble {
     MissingWithoutReplicas,
     Missing,
     Faulted,
-    Removed,
-    Offline,
+    Deleted,
     Errors,
+    Offline,
+    Removed,
     Unverified,
 }
 
 /// In OpenZFS's words.
-const TEXTS: [(Trouble, &str, &str, Option<&str>); 16] = [
+const TEXTS: [(Trouble, &str, &str, Option<&str>); 17] = [
     (
         Trouble::OtherHost,
         "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the \
@@ -148,6 +149,14 @@ const TEXTS: [(Trouble, &str, &str, Option<&str>); 16] = [
         "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
         None,
     ),
+    // OpenZFS does not see this.
+    (
+        Trouble::Deleted,
+        "One or more of the pool's files were deleted.  They are used as long as\n\tthe pool stays open, and gone with \
+         an export or the end of the daemon.",
+        "Put another device in the place of each with 'zpool replace' before, or\n\tattach one to it with 'zpool attach'.",
+        None,
+    ),
     (
         Trouble::Errors,
         "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  \
@@ -164,8 +173,15 @@ const TEXTS: [(Trouble, &str, &str, Option<&str>); 16] = [
     ),
 ];
 
+/// What the device of a file says that was deleted while it was open (`platter_device`).
+const DELETED: &str = "the file was deleted";
+
 fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
     check(vdev) || vdev.children.iter().any(|child| any(child, check))
+}
+
+fn is_degraded_leaf(vdev: &VdevReport) -> bool {
+    vdev.children.is_empty() && vdev.state == "DEGRADED"
 }
 
 impl Signs<'_> {
@@ -215,14 +231,63 @@ impl Signs<'_> {
         if has("UNAVAIL") {
             return Some(if is_lost { Trouble::MissingWithoutReplicas } else { Trouble::Missing });
         }
-        let states = [("FAULTED", Trouble::Faulted), ("REMOVED", Trouble::Removed), ("OFFLINE", Trouble::Offline)];
-        if let Some((_, trouble)) = states.into_iter().find(|(state, _)| has(state)) {
-            return Some(trouble);
+        if has("FAULTED") {
+            return Some(Trouble::Faulted);
         }
+        if any(self.vdevs, &|vdev| is_degraded_leaf(vdev) && vdev.note.as_deref() == Some(DELETED)) {
+            return Some(Trouble::Deleted);
+        }
+        // The counts begin anew with each import; what was found then is in force.
         let has_errors = any(self.vdevs, &|vdev| {
             let counts = vdev.counts;
-            counts.read_errors > 0 || counts.write_errors > 0 || counts.checksum_errors > 0
+            let counted = counts.read_errors > 0 || counts.write_errors > 0 || counts.checksum_errors > 0;
+            counted || is_degraded_leaf(vdev)
         });
-        has_errors.then_some(Trouble::Errors)
+        if has_errors {
+            return Some(Trouble::Errors);
+        }
+        let states = [("OFFLINE", Trouble::Offline), ("REMOVED", Trouble::Removed)];
+        states.into_iter().find(|(state, _)| has(state)).map(|(_, trouble)| trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_api::report::IoCounts;
+
+    use super::*;
+
+    fn leaf(state: &str, note: &str, checksum_errors: u64) -> VdevReport {
+        VdevReport {
+            state: state.into(),
+            note: Some(note.to_owned()).filter(|note| !note.is_empty()),
+            counts: IoCounts { checksum_errors, ..IoCounts::default() },
+            ..VdevReport::default()
+        }
+    }
+
+    fn trouble(leaves: Vec<VdevReport>) -> Option<Trouble> {
+        let state = if leaves.iter().all(|leaf| leaf.state == "ONLINE") { "ONLINE" } else { "DEGRADED" };
+        let mirror = VdevReport { state: state.into(), children: leaves, ..VdevReport::default() };
+        let vdevs = VdevReport { state: state.into(), children: vec![mirror], ..VdevReport::default() };
+        let (phase, scan) = (Phase::Running, ScanReport::default());
+        Signs { phase: &phase, scan: &scan, has_damage: false, vdevs: &vdevs, strangers: "" }.of_devices()
+    }
+
+    #[test]
+    fn the_worst_of_the_devices_is_told() {
+        let online = || leaf("ONLINE", "", 0);
+        assert_eq!(trouble(vec![online(), online()]), None);
+        assert_eq!(trouble(vec![online(), leaf("ONLINE", "", 1)]), Some(Trouble::Errors));
+        assert_eq!(trouble(vec![online(), leaf("OFFLINE", "", 0)]), Some(Trouble::Offline));
+        assert_eq!(trouble(vec![online(), leaf("REMOVED", "", 0)]), Some(Trouble::Removed));
+        // Its counts are of another day.
+        assert_eq!(trouble(vec![online(), leaf("DEGRADED", "too many errors", 0)]), Some(Trouble::Errors));
+        assert_eq!(trouble(vec![leaf("OFFLINE", "", 0), leaf("DEGRADED", "", 0)]), Some(Trouble::Errors));
+        assert_eq!(trouble(vec![leaf("REMOVED", "", 0), leaf("ONLINE", "", 5)]), Some(Trouble::Errors));
+        assert_eq!(trouble(vec![leaf("FAULTED", "", 0), leaf("DEGRADED", "", 0)]), Some(Trouble::Faulted));
+        let deleted = || leaf("DEGRADED", DELETED, 0);
+        assert_eq!(trouble(vec![leaf("REMOVED", "", 0), deleted()]), Some(Trouble::Deleted));
+        assert_eq!(trouble(vec![leaf("FAULTED", "", 0), deleted()]), Some(Trouble::Faulted));
     }
 }

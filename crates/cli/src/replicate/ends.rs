@@ -17,6 +17,11 @@ pub struct End {
     pub dataset: String,
 }
 
+/// Whether the data set `name` lies below `above`.
+pub fn is_below(name: &str, above: &str) -> bool {
+    name.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// As a word of a POSIX shell.
 fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./_-#".contains(c);
@@ -53,6 +58,13 @@ impl End {
             }
         };
         Ok(Self { prefix, quoted: host.is_some(), dataset: dataset.to_owned() })
+    }
+
+    /// Whether a copy to `target` would be a copy onto itself or, when it is `recursive`, into what is copied. Nothing is
+    /// known of a machine that has two names.
+    pub fn overlaps(&self, target: &Self, recursive: bool) -> bool {
+        let (from, to) = (&self.dataset, &target.dataset);
+        self.prefix == target.prefix && (from == to || recursive && is_below(to, from))
     }
 
     /// The same place, another data set.
@@ -157,6 +169,10 @@ mod tests {
         assert_eq!(words, ["-p", "22", "me@host", "zfs", "list", "'it'\\''s'", "a@b", "'#x'"]);
         let local = end("tank/a:b").unwrap();
         assert!(local.dataset == "tank/a:b" && local.prefix[1] == "zfs");
+        assert!(local.overlaps(&local, false) && !local.overlaps(&end("a:tank/a:b").unwrap(), true));
+        let below = end("tank/a:b/c").unwrap();
+        assert!(local.overlaps(&below, true) && !local.overlaps(&below, false) && !below.overlaps(&local, true));
+        assert!(!local.overlaps(&end("tank/a:bc").unwrap(), true));
         for wrong in [":tank", "-oProxyCommand=x:tank", "host:", "tank//a", "host:/x"] {
             assert!(end(wrong).is_err(), "{wrong}");
         }

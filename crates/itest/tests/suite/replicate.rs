@@ -96,6 +96,24 @@ fn a_copy_is_kept_up_to_date() {
 }
 
 /// What `zfs diff` makes for itself while it compares, and what waits for its last hold: a target would keep it.
+/// Each copy was copied once more, a level deeper; and children went into another data set.
+#[test]
+fn a_copy_is_not_made_where_it_does_not_belong() {
+    let Some(lab) = lab() else { return };
+    for name in ["tank/a", "tank/a/b", "copy/other"] {
+        lab.create_fs("", name);
+    }
+    lab.zfs("snapshot -r tank/a@1").ok();
+    for words in ["-r tank/a tank/a/backup", "-r tank/a tank/a", "tank/a tank/a"] {
+        replicate(&lab, words).refused().says("name another target");
+    }
+    assert_eq!(lab.zfs("list -H -o name -r tank/a").ok().stdout, "tank/a\ntank/a/b\n");
+    replicate(&lab, "-r tank/a copy/other").refused().says("nothing is copied there or below");
+    assert_eq!(lab.zfs("list -H -o name -r copy").ok().stdout, "copy\ncopy/other\n");
+    assert_eq!(bookmarks(&lab, "tank/a/b"), 0);
+    replicate(&lab, "tank/a tank/a/backup").ok();
+}
+
 #[test]
 fn what_is_about_to_go_is_not_copied() {
     let Some(lab) = lab() else { return };

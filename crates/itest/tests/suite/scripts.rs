@@ -400,7 +400,8 @@ fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
     let root = lab.create("", "tank", "d0 d1");
     fs::write(root.join("before"), vec![1; 3_000_000]).expect("write");
     fs::remove_file(lab.disk(1)).expect("rm");
-    let status = lab.zpool("status tank").ok().says("the file was deleted");
+    let status = lab.zpool("status tank").ok().says("the file was deleted").says("gone with an export");
+    lab.zpool("status -x").ok().says("Put another device in the place of each");
     assert_eq!(lab.health("tank"), "DEGRADED", "{status}");
     fs::write(root.join("after"), vec![2; 3_000_000]).expect("write");
     lab.zpool("sync tank").ok();
@@ -408,6 +409,19 @@ fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
     assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
     lab.zpool("export tank").ok();
     lab.zpool("import -d . tank").refused();
+}
+
+/// It was healthy as soon as the counts of its device began anew.
+#[test]
+fn a_pool_with_a_degraded_device_is_not_healthy() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.zpool("status -x").ok().says("all pools are healthy");
+    lab.zpool("offline -f tank d0").ok();
+    assert_eq!(lab.health("tank"), "DEGRADED");
+    lab.zpool("status -x").ok().says("zpool replace");
+    assert!(lab.zpool("status -x -j").ok().stdout.contains("\"tank\""));
 }
 
 /// They ended with 0.
