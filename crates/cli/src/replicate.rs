@@ -384,8 +384,8 @@ fn told(obstacle: &Obstacle, source: &End, target: &End) -> String {
             )
         }
         Obstacle::NothingInCommon => format!(
-            "'{to}' exists, but has no snapshot in common with '{from}', so nothing is copied there or below; name a data set that does not exist yet, or \
-             destroy that one"
+            "'{to}' exists, but has no snapshot in common with '{from}', so nothing is copied there or below; \
+             name a data set that does not exist yet, or destroy that one"
         ),
         Obstacle::Diverged(newer) => format!(
             "'{to}' has a snapshot of its own that is newer than what both have ({newer}); -F gives it up, and what \

@@ -154,7 +154,8 @@ const TEXTS: [(Trouble, &str, &str, Option<&str>); 17] = [
         Trouble::Deleted,
         "One or more of the pool's files were deleted.  They are used as long as\n\tthe pool stays open, and gone with \
          an export or the end of the daemon.",
-        "Put another device in the place of each with 'zpool replace' before, or\n\tattach one to it with 'zpool attach'.",
+        "Put another device in the place of each with 'zpool replace' before, or\n\tattach one to it with 'zpool \
+         attach'.",
         None,
     ),
     (

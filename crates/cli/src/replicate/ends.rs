@@ -60,8 +60,8 @@ impl End {
         Ok(Self { prefix, quoted: host.is_some(), dataset: dataset.to_owned() })
     }
 
-    /// Whether a copy to `target` would be a copy onto itself or, when it is `recursive`, into what is copied. Nothing is
-    /// known of a machine that has two names.
+    /// Whether a copy to `target` would be a copy onto itself or, when it is `recursive`, into what is copied. Nothing
+    /// is known of a machine that has two names.
     pub fn overlaps(&self, target: &Self, recursive: bool) -> bool {
         let (from, to) = (&self.dataset, &target.dataset);
         self.prefix == target.prefix && (from == to || recursive && is_below(to, from))
