@@ -95,7 +95,6 @@ fn a_copy_is_kept_up_to_date() {
     }
 }
 
-/// What `zfs diff` makes for itself while it compares, and what waits for its last hold: a target would keep it.
 /// Each copy was copied once more, a level deeper; and children went into another data set.
 #[test]
 fn a_copy_is_not_made_where_it_does_not_belong() {
@@ -114,6 +113,7 @@ fn a_copy_is_not_made_where_it_does_not_belong() {
     replicate(&lab, "tank/a tank/a/backup").ok();
 }
 
+/// What `zfs diff` makes for itself while it compares, and what waits for its last hold: a target would keep it.
 #[test]
 fn what_is_about_to_go_is_not_copied() {
     let Some(lab) = lab() else { return };
