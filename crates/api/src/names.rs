@@ -7,6 +7,16 @@ pub const NAME_MAX: usize = 255;
 /// Deepest nesting (`zfs_max_dataset_nesting`).
 pub const NESTING_MAX: usize = 50;
 
+/// Whether the data set `name` lies below `above`.
+pub fn is_below(name: &str, above: &str) -> bool {
+    name.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// As [`is_below`], or is it itself.
+pub fn is_at_or_below(name: &str, above: &str) -> bool {
+    name == above || is_below(name, above)
+}
+
 fn is_valid(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.: ".contains(c)
 }

@@ -11,14 +11,15 @@ mod pump;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use platter_api::names::is_below;
 use platter_api::numbers;
 use platter_api::schedule::Frequency;
 use platter_stream::ResumeToken;
 
 use crate::nice;
 use crate::out::outln;
-use ends::{End, is_below};
-use plan::{Obstacle, Point, Step, base, plan};
+use ends::End;
+use plan::{Obstacle, Point, Step, base, has_common, plan};
 
 /// Words of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -78,8 +79,9 @@ struct Replication {
     tag: String,
 }
 
-/// How often a snapshot that is to be sent may be gone before it is held.
-const PLANS: usize = 5;
+/// How often in a row a snapshot that is to be sent may be gone before it is held: on a busy machine, a schedule that
+/// keeps few of a second each may be faster for some time.
+const PLANS: usize = 50;
 /// What is said of a resume token that nothing can go on with any more; OpenZFS says so too.
 const GONE: [&str; 4] = ["no longer exists", "is no longer the same snapshot", "is gone", "token is corrupt"];
 
@@ -152,6 +154,7 @@ impl Replication {
             return Err(format!("'{}': dataset does not exist", source.dataset));
         }
         if self.arguments.snapshot {
+            Self::check_target(source, target)?;
             self.take_snapshot(source)?;
         }
         let mut problems = String::new();
@@ -171,6 +174,17 @@ impl Replication {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// Refuses a target that is something else before a snapshot is made for it, each round one more.
+    fn check_target(source: &End, target: &End) -> Result<(), String> {
+        if target.datasets(false)?.is_empty() || target.resume_token()?.is_some() {
+            return Ok(());
+        }
+        match has_common(&source.points(true)?, &target.points(false)?) {
+            true => Ok(()),
+            false => Err(told(&Obstacle::NothingInCommon, source, target)),
+        }
     }
 
     fn take_snapshot(&self, source: &End) -> Result<(), String> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_api::faults::DeviceSigns;
+use platter_api::names;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
 use platter_api::report::{Detail, FoundPools, PoolReport, VdevReport};
 use platter_api::request::{
@@ -109,8 +110,8 @@ pub trait Reports {
     async fn datasets(&self) -> Result<Vec<DatasetReport>>;
     /// Names of the data set `name` and of those below it, parents first.
     async fn names_under(&self, name: &str) -> Result<Vec<String>> {
-        let among = |other: &str| other.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        Ok(self.datasets().await?.into_iter().map(|report| report.name).filter(|name| among(name)).collect())
+        let among = |other: &String| names::is_at_or_below(other, name);
+        Ok(self.datasets().await?.into_iter().map(|report| report.name).filter(among).collect())
     }
     /// Snapshots of a data set and those below it, or of all; of each the oldest first.
     async fn snapshots(&self, _under: Option<&str>) -> Result<Vec<DatasetReport>> {
@@ -164,9 +165,7 @@ pub trait Reports {
     }
     /// A data set and those above it, as far as they are there.
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
-        let above = |report: &DatasetReport| {
-            name.strip_prefix(&report.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
+        let above = |report: &DatasetReport| names::is_at_or_below(name, &report.name);
         Ok(self.datasets().await?.into_iter().filter(above).collect())
     }
 }

@@ -416,6 +416,9 @@ fn threads_for_server(engine: &Engine, is_local: bool) -> Option<&Pool> {
     }
 }
 
+/// What is said of a file that was deleted while it is open: it serves until it is closed.
+pub const DELETED: &str = "the file was deleted";
+
 fn examine(file: &File, is_block: bool, size: u64) -> Presence {
     let Ok(metadata) = file.metadata() else { return Presence::Gone("it cannot be examined".into()) };
     if is_block {
@@ -427,7 +430,7 @@ fn examine(file: &File, is_block: bool, size: u64) -> Presence {
     if metadata.len() < size {
         Presence::Gone(format!("the file was shortened from {size} to {} bytes", metadata.len()))
     } else if metadata.nlink() == 0 {
-        Presence::Unlinked("the file was deleted".into())
+        Presence::Unlinked(DELETED.into())
     } else {
         Presence::Present
     }
@@ -605,7 +608,7 @@ mod tests {
         let device = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
         assert_eq!(device.presence(), Presence::Present);
         std::fs::remove_file(&path).expect("rm");
-        assert_eq!(device.presence(), Presence::Unlinked("the file was deleted".into()));
+        assert_eq!(device.presence(), Presence::Unlinked(DELETED.into()));
     }
 
     #[test]

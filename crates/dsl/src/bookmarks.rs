@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use platter_api::names;
 use platter_api::report::{DatasetKind, DatasetReport, Properties, Property, PropertySource, PropertyValue};
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx};
@@ -414,10 +415,7 @@ impl DslPool {
     /// # Errors
     /// Damage in the MOS, unreadable blocks; the pool is suspended.
     pub async fn bookmark_reports(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
-        let among = |name: &str| match under {
-            Some(under) => name.strip_prefix(under).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            None => true,
-        };
+        let among = |name: &str| under.is_none_or(|under| names::is_at_or_below(name, under));
         let names: Vec<String> = self.tree.read().datasets.keys().filter(|name| among(name)).cloned().collect();
         self.unless_suspended(async {
             let mut reports = Vec::new();

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use platter_api::names;
 use platter_api::properties::{find, is_read_only, is_user};
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::{Guid, ObjectId, ObjsetType, Txg};
@@ -260,9 +261,7 @@ impl Gather<'_> {
 
 /// Whether a data set is one of `above`, or below one.
 fn is_under_one(name: &str, above: &[String]) -> bool {
-    let under =
-        |above: &String| name.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    above.iter().any(under)
+    above.iter().any(|above| names::is_at_or_below(name, above))
 }
 
 impl DslPool {

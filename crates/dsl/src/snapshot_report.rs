@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use platter_api::names;
 use platter_api::properties::{NATIVES, is_user};
 use platter_api::report::{DatasetKind, DatasetReport, Properties, Property, PropertySource, PropertyValue};
 use platter_dmu::zap::Zap;
@@ -153,10 +154,7 @@ impl DslPool {
     pub async fn snapshots(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
         self.unless_suspended(async {
             let datasets = self.tree.read().datasets.clone();
-            let among = |name: &str| match under {
-                Some(under) => name.strip_prefix(under).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-                None => true,
-            };
+            let among = |name: &str| under.is_none_or(|under| names::is_at_or_below(name, under));
             let mut reports = Vec::new();
             for (dataset, head) in datasets.iter().filter(|(name, _)| among(name)) {
                 for (name, bonus) in in_order(self, head).await? {

@@ -137,6 +137,8 @@ pub mod config {
     pub const NOT_PRESENT: &str = "not_present";
     /// Hot spares.
     pub const SPARES: &str = "spares";
+    /// In the label of a hot spare: the pool that listed it was destroyed. Ours; OpenZFS passes over it.
+    pub const SPARE_RELEASED: &str = "platter:released";
     /// The leaf is a hot spare.
     pub const IS_SPARE: &str = "is_spare";
     /// Parity columns.

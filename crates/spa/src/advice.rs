@@ -5,6 +5,7 @@ use platter_api::report::{RebuildPhase, ScanReport, VdevReport};
 use platter_dsl::watched;
 use platter_zio::{FailMode, Phase};
 
+use crate::deleted_files::is_deleted;
 use crate::multihost;
 
 /// What is wrong, and what to do.
@@ -174,9 +175,6 @@ const TEXTS: [(Trouble, &str, &str, Option<&str>); 17] = [
     ),
 ];
 
-/// What the device of a file says that was deleted while it was open (`platter_device`).
-const DELETED: &str = "the file was deleted";
-
 fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
     check(vdev) || vdev.children.iter().any(|child| any(child, check))
 }
@@ -235,7 +233,7 @@ impl Signs<'_> {
         if has("FAULTED") {
             return Some(Trouble::Faulted);
         }
-        if any(self.vdevs, &|vdev| is_degraded_leaf(vdev) && vdev.note.as_deref() == Some(DELETED)) {
+        if any(self.vdevs, &is_deleted) {
             return Some(Trouble::Deleted);
         }
         // The counts begin anew with each import; what was found then is in force.
@@ -255,6 +253,7 @@ impl Signs<'_> {
 #[cfg(test)]
 mod tests {
     use platter_api::report::IoCounts;
+    use platter_device::file::DELETED;
 
     use super::*;
 

@@ -20,6 +20,11 @@ pub fn list(version: u64, state: u64, guid: Guid) -> NvList {
 
 /// Which device it is, if any of its labels says that it is what `state` means.
 pub async fn read(device: &dyn BlockDevice, state: u64) -> Option<Guid> {
+    read_list(device, state).await.map(|(guid, _)| guid)
+}
+
+/// As [`read`], with all that the label says.
+pub async fn read_list(device: &dyn BlockDevice, state: u64) -> Option<(Guid, NvList)> {
     let size = usable_size(device.size());
     if size < VDEV_LABELS as u64 * VDEV_LABEL_SIZE {
         return None;
@@ -30,7 +35,7 @@ pub async fn read(device: &dyn BlockDevice, state: u64) -> Option<Guid> {
         let Ok(list) = read_phys(&bytes, offset, sha256) else { continue };
         let guid = list.get_u64(config::GUID).filter(|&guid| guid != 0);
         if let Some(guid) = guid.filter(|_| list.get_u64(config::POOL_STATE) == Some(state)) {
-            return Some(Guid(guid));
+            return Some((Guid(guid), list));
         }
     }
     None

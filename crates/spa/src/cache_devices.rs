@@ -328,15 +328,3 @@ async fn clear(core: &Core, guid: Guid, device: &dyn BlockDevice) {
     };
     tracing::warn!(pool = core.name(), why, "the labels of cache device {guid}, which has left, stay");
 }
-
-/// The pool is destroyed: its cache devices are nobody's. They are closed already.
-pub async fn forget_all(core: &Core) {
-    for config in core.caches.configs() {
-        let path = PathBuf::from(config.path.clone().unwrap_or_default());
-        let opened = core.source.open_vdev(&path, config.whole_disk == Some(1), OpenOptions::exclusive());
-        let Ok(Ok(device)) = tokio::time::timeout(CLEAR_MAX, opened).await else { continue };
-        if cache_label::read(&*device).await == Some(config.guid) {
-            clear(core, config.guid, &*device).await;
-        }
-    }
-}

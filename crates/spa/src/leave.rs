@@ -226,15 +226,14 @@ impl Pool {
         self.leave(None).await
     }
 
-    /// Marks the labels destroyed and closes the devices; spares that no other pool lists are spares no more, nor
-    /// cache devices such.
+    /// Marks the labels destroyed and closes the devices; spares that no other pool lists are free for others. Cache
+    /// devices are without that.
     ///
     /// # Errors
     /// As [`export`](Self::export).
     pub async fn destroy(&self) -> Result<()> {
         self.leave(Some(PoolState::Destroyed)).await?;
-        spares::forget_all(&self.core).await;
-        cache_devices::forget_all(&self.core).await;
+        spares::release_all(&self.core).await;
         self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
         Ok(())
     }

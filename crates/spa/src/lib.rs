@@ -54,6 +54,7 @@ mod core;
 mod course;
 mod create;
 mod ddt;
+pub mod deleted_files;
 mod discover;
 mod dtl;
 mod environment;

@@ -15,6 +15,7 @@ use platter_ondisk::Guid;
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
+use crate::spare_label::SpareLabel;
 use crate::{cache_label, identity, label_search, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
@@ -88,9 +89,9 @@ struct Found {
     /// The cache device that it is.
     cache: Option<(PathBuf, Guid)>,
     /// The hot spare that it is.
-    own_spare: Option<(PathBuf, Guid)>,
+    own_spare: Option<(PathBuf, SpareLabel)>,
     /// The hot spares that its partitions are, or the disk that it is on.
-    other_spares: Vec<(PathBuf, Guid)>,
+    other_spares: Vec<(PathBuf, SpareLabel)>,
 }
 
 impl Found {
@@ -99,10 +100,10 @@ impl Found {
         let own = label_search::labels_of(device).await.map(|labels| (path.to_owned(), labels));
         let mut found = Self { own, ..Self::default() };
         // One in the partition of a disk that would be given a table again stays what it is: it is taken as it is.
-        if let Some((guid, in_partition)) = spare_label::search(device).await
+        if let Some((label, in_partition)) = spare_label::search(device).await
             && (!in_partition || devices.is_whole_disk(path))
         {
-            found.own_spare = Some((path.to_owned(), guid));
+            found.own_spare = Some((path.to_owned(), label));
         }
         found.cache = cache_label::read(&**device).await.map(|guid| (path.to_owned(), guid));
         for partition in signatures::partitions(device).await {
@@ -122,9 +123,9 @@ impl Found {
         if let Ok(labels) = labels::read(device).await {
             self.others.push((path.clone(), labels));
         }
-        let spare = spare_label::read(device).await;
-        let is_own = |guid: &Guid| self.own_spare.as_ref().is_some_and(|(_, own)| own == guid);
-        self.other_spares.extend(spare.filter(|guid| !is_own(guid)).map(|guid| (path, guid)));
+        let spare = spare_label::read_all(device).await;
+        let is_own = |label: &SpareLabel| self.own_spare.as_ref().is_some_and(|(_, own)| own.guid == label.guid);
+        self.other_spares.extend(spare.filter(|label| !is_own(label)).map(|label| (path, label)));
     }
 
     /// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face,
@@ -152,8 +153,8 @@ impl Found {
             return Some(PoolError::Busy(format!("{} is part of active pool '{pool}'", place.display())));
         }
         let own = self.own_spare.iter().filter(|_| !as_spare);
-        own.chain(&self.other_spares).find_map(|(place, guid)| {
-            let pool = environment.pool_locks.pool_with(*guid)?;
+        own.chain(&self.other_spares).find_map(|(place, label)| {
+            let pool = environment.pool_locks.pool_with(label.guid)?;
             Some(PoolError::Busy(format!("{} is reserved as a hot spare for pool '{pool}'", place.display())))
         })
     }
@@ -168,7 +169,8 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_
     if let Some(reason) = found.own_spare.as_ref().and_then(|_| others()) {
         return Some(reason);
     }
-    if let Some((place, _)) = found.own_spare.iter().filter(|_| !as_spare).chain(&found.other_spares).next() {
+    let mut spares = found.own_spare.iter().filter(|_| !as_spare).chain(&found.other_spares);
+    if let Some((place, _)) = spares.find(|(_, label)| !label.is_released) {
         // No label says of which pool.
         return Some(format!(
             "{} is reserved as a hot spare\nIts pool is not imported here, or has it no more; 'zpool labelclear' makes \
@@ -176,7 +178,7 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_
             place.display()
         ));
     }
-    if found.own_spare.is_some() {
+    if as_spare && found.own_spare.is_some() {
         return None;
     }
     if let Some(found) = signatures::search(device).await.into_iter().next() {
@@ -258,7 +260,7 @@ async fn clear_spare(environment: &Environment, path: &Path) -> Result<()> {
     let unreadable = || PoolError::NotFound(format!("failed to read label from {shown}"));
     let busy = |error: DeviceError| PoolError::Busy(format!("{shown} is a hot spare\n{error}"));
     let Ok(mut device) = devices.open_path(path, OpenOptions::read_only()).await else { return Err(unreadable()) };
-    let (guid, in_partition) = spare_label::search(&device).await.ok_or_else(unreadable)?;
+    let (SpareLabel { guid, .. }, in_partition) = spare_label::search(&device).await.ok_or_else(unreadable)?;
     drop(device);
     if let Some(pool) = environment.pool_locks.pool_with(guid) {
         return Err(PoolError::Busy(format!("{shown} is a member (SPARE) of pool \"{pool}\"")));

@@ -165,11 +165,11 @@ pub async fn plan_vdevs(
     for path in vdevs.iter().filter(|vdev| vdev.is_spare()).flat_map(VdevRequest::leaves) {
         let mut spare = leaf_config(environment, path, 0);
         if let Some(device) = opened.get(&path.display().to_string())
-            && let Some((guid, in_partition)) = spare_label::search(device).await
+            && let Some((label, in_partition)) = spare_label::search(device).await
             // What becomes one as a whole is another one than that in its partition.
             && (!in_partition || spare.whole_disk == Some(1))
         {
-            spare.guid = guid;
+            spare.guid = label.guid;
         }
         spares.push(spare);
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use platter_device::{BlockDevice, DeviceError, DeviceSource, Holding, OpenOptions, WindowDevice, gpt, signatures};
 use platter_ondisk::Guid;
+use platter_ondisk::names::config::SPARE_RELEASED;
 
 use crate::config::PoolState;
 use crate::{aux_label, labels};
@@ -20,6 +21,8 @@ const STATE: u64 = platter_ondisk::names::pool_state::SPARE;
 pub enum Found {
     /// The spare, used by nobody.
     Idle,
+    /// As `Idle`, of a pool that was destroyed.
+    Released,
     /// A device of this pool, which the spare was until lately: its label was not rewritten when it left.
     Left,
     /// A device of a pool that was destroyed.
@@ -30,19 +33,35 @@ pub enum Found {
     Stranger(String),
 }
 
-/// The spare that the labels of a device say it is, if any.
-pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
-    aux_label::read(device, STATE).await
+/// What the label of a spare says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpareLabel {
+    /// Which spare it is.
+    pub guid: Guid,
+    /// Whether the pool that listed it was destroyed: nobody counts on it any more, and an import of that pool still
+    /// knows it.
+    pub is_released: bool,
 }
 
-/// As [`read`], also in the partition of a disk that is a pool's; whether it is there.
-pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(Guid, bool)> {
-    if let Some(guid) = read(&**device).await {
-        return Some((guid, false));
+/// The spare that the labels of a device say it is, if any.
+pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
+    read_all(device).await.map(|label| label.guid)
+}
+
+/// As [`read`], with all that the label says.
+pub async fn read_all(device: &dyn BlockDevice) -> Option<SpareLabel> {
+    let (guid, list) = aux_label::read_list(device, STATE).await?;
+    Some(SpareLabel { guid, is_released: list.get_u64(SPARE_RELEASED) == Some(1) })
+}
+
+/// As [`read_all`], also in the partition of a disk that is a pool's; whether it is there.
+pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(SpareLabel, bool)> {
+    if let Some(label) = read_all(&**device).await {
+        return Some((label, false));
     }
     let partition = gpt::zfs_partition(&**device).await.ok()??;
     let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
-    Some((read(&window.ok()?).await?, true))
+    Some((read_all(&window.ok()?).await?, true))
 }
 
 /// What the device of the spare `guid` of `pool` is by its labels. Ordinary labels come first: a crash while the spare
@@ -55,9 +74,10 @@ pub async fn examine(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Found 
             config => Found::Taken(config.name.clone()),
         },
         Ok(found) => Found::Stranger(format!("it is part of pool '{}'", found.config().name)),
-        Err(reason) => match read(device).await {
-            Some(found) if found == guid => Found::Idle,
-            Some(found) => Found::Stranger(format!("it is another spare (guid {found})")),
+        Err(reason) => match read_all(device).await {
+            Some(found) if found.guid != guid => Found::Stranger(format!("it is another spare (guid {})", found.guid)),
+            Some(found) if found.is_released => Found::Released,
+            Some(_) => Found::Idle,
             None => Found::Stranger(reason),
         },
     }
@@ -115,6 +135,16 @@ pub async fn write(device: &dyn BlockDevice, version: u64, guid: Guid) -> Result
     aux_label::write(device, &aux_label::list(version, STATE, guid)).await
 }
 
+/// As [`write`], of a spare whose pool is destroyed.
+///
+/// # Errors
+/// What the device says.
+pub async fn release(device: &dyn BlockDevice, version: u64, guid: Guid) -> Result<(), DeviceError> {
+    let mut list = aux_label::list(version, STATE, guid);
+    list.add_u64(SPARE_RELEASED, 1);
+    aux_label::write(device, &list).await
+}
+
 #[cfg(test)]
 mod tests {
     use platter_buffer::Buf;
@@ -134,6 +164,10 @@ mod tests {
             assert_eq!(read(&device).await, Some(Guid(7)));
         }
         assert_eq!(examine(&device, Guid(1), Guid(7)).await, Found::Idle);
+        assert!(matches!(examine(&device, Guid(1), Guid(8)).await, Found::Stranger(_)));
+        release(&device, 5000, Guid(7)).await.expect("written");
+        assert_eq!(read_all(&device).await, Some(SpareLabel { guid: Guid(7), is_released: true }));
+        assert_eq!(examine(&device, Guid(1), Guid(7)).await, Found::Released);
         assert!(matches!(examine(&device, Guid(1), Guid(8)).await, Found::Stranger(_)));
         labels::clear(&device).await.expect("cleared");
         assert!(matches!(examine(&device, Guid(1), Guid(7)).await, Found::Stranger(_)));

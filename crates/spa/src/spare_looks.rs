@@ -36,7 +36,7 @@ pub fn is_in_use(core: &Core, guid: Guid) -> bool {
 /// What the labels of an open device make of a spare.
 pub fn standing(device: &dyn BlockDevice, found: &Found) -> Standing {
     match found {
-        Found::Idle | Found::Left | Found::Freed => Standing::Available(device.size()),
+        Found::Idle | Found::Left | Found::Freed | Found::Released => Standing::Available(device.size()),
         Found::Taken(pool) => Standing::Elsewhere(pool.clone()),
         Found::Stranger(why) => Standing::Unusable(why.clone()),
     }
@@ -74,6 +74,11 @@ async fn look_at(core: &Core, which: impl Fn(&VdevConfig) -> bool) {
     join_all(looks).await;
 }
 
+/// Whether the label says something that is over.
+fn has_left(found: &Found) -> bool {
+    matches!(found, Found::Left | Found::Released)
+}
+
 async fn look_at_one(core: &Core, spare: &VdevConfig) -> Looked {
     let silent =
         || Looked { is_there: None, standing: Standing::Unusable("it does not answer".into()), has_left: false };
@@ -85,8 +90,8 @@ async fn look_at_one(core: &Core, spare: &VdevConfig) -> Looked {
     }
 }
 
-/// Makes the label of a spare that left its place say so: a crash came between. Who takes the spare or gives it back at
-/// this moment has its device open.
+/// Makes the label of a spare that left its place say so, a crash came between, and that of one whose pool was destroyed
+/// and is here again. Who takes the spare or gives it back at this moment has its device open.
 async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
     let path = PathBuf::from(spare.path.clone().unwrap_or_default());
     let (pool, whole_disk) = (core.config.read().guid, spare.whole_disk == Some(1));
@@ -94,7 +99,7 @@ async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
     let opened = spare_label::open(devices, (&path, whole_disk), OpenOptions::exclusive(), (pool, spare.guid));
     let (device, found) = identity::in_time(&path, opened).await?;
     // The open may have taken long. When the pool was given up meanwhile, its successor may have the spare in use.
-    if found == Found::Left && core.spares.is_listed(spare.guid) && !is_in_use(core, spare.guid) && !core.is_over() {
+    if has_left(&found) && core.spares.is_listed(spare.guid) && !is_in_use(core, spare.guid) && !core.is_over() {
         spare_label::write(&*device, core.dsl.version().0, spare.guid).await?;
     }
     Ok(())
@@ -114,7 +119,7 @@ fn begin(core: &Core, spare: &VdevConfig) -> Pending {
         let opened = spare_label::open(&*devices, (&path, whole_disk), OpenOptions::read_only(), (pool, guid));
         match opened.await {
             Ok((device, found)) => {
-                Looked { is_there, standing: standing(&*device, &found), has_left: found == Found::Left }
+                Looked { is_there, standing: standing(&*device, &found), has_left: has_left(&found) }
             }
             Err(error) => Looked { is_there, standing: Standing::Unusable(error.to_string()), has_left: false },
         }

@@ -27,7 +27,7 @@ use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
 use crate::spare_looks::{is_in_use, standing};
-use crate::{identity, labels, locked, new_devices, vdev_names};
+use crate::{identity, locked, new_devices, vdev_names};
 use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::history;
@@ -80,7 +80,7 @@ pub async fn prepare(
     for mut config in planned {
         let path = PathBuf::from(config.path.clone().unwrap_or_default());
         let Some(mut device) = devices.0.remove(&config.guid.0) else { continue };
-        let known = spare_label::search(&device).await.filter(|(guid, _)| *guid == config.guid);
+        let known = spare_label::search(&device).await.filter(|(label, _)| label.guid == config.guid);
         if let (Some((_, true)), Some(1)) = (known, config.whole_disk) {
             // The partition is there already, and it is what the other pools know.
             drop(device);
@@ -199,14 +199,15 @@ pub async fn remove(core: &Arc<Core>, config: &VdevConfig) -> Result<()> {
     .await
 }
 
-/// The pool is destroyed: clears the labels of spares that no other pool lists which is or was open here. They would be
-/// taken for reserved for good (OpenZFS looks for a pool with such a spare each time).
-pub async fn forget_all(core: &Core) {
+/// The pool is destroyed: has the labels of spares say so that no other pool lists which is or was open here. They would
+/// be taken for reserved for good (OpenZFS looks for a pool with such a spare each time). Who imports the pool all the
+/// same has them again.
+pub async fn release_all(core: &Core) {
     let pool = core.config.read().guid;
     let is_ours = |spare: &VdevConfig| !core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool);
     for spare in core.spares.configs().into_iter().filter(|spare| is_ours(spare) && !is_in_use(core, spare.guid)) {
         let cleared = match open(core, &spare, OpenOptions::exclusive()).await {
-            Ok((device, _)) => labels::clear(&*device).await,
+            Ok((device, _)) => spare_label::release(&*device, core.dsl.version().0, spare.guid).await,
             Err(error) => Err(error),
         };
         if let Err(error) = cleared {
@@ -253,7 +254,7 @@ pub async fn take(
     })?;
     core.spares.set_standing(spare.guid, standing(&*device, &found));
     match found {
-        Found::Idle | Found::Left | Found::Freed => {}
+        Found::Idle | Found::Left | Found::Freed | Found::Released => {}
         Found::Taken(pool) => return Err(PoolError::Busy(format!("{path} is in use by pool '{pool}'"))),
         Found::Stranger(why) => {
             return Err(PoolError::Busy(format!("{path} is not the spare that it was: {why}")));

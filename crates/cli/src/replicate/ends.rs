@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use platter_api::names::{check_dataset, check_pool};
+use platter_api::names::{check_dataset, check_pool, is_below};
 
 use super::plan::Point;
 
@@ -15,11 +15,6 @@ pub struct End {
     quoted: bool,
     /// The data set.
     pub dataset: String,
-}
-
-/// Whether the data set `name` lies below `above`.
-pub fn is_below(name: &str, above: &str) -> bool {
-    name.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// As a word of a POSIX shell.

@@ -75,6 +75,11 @@ pub fn base<'a>(source: &'a [Point], target: &[Point]) -> Option<&'a Point> {
     Some(&source[at]).filter(|point| point.is_snapshot())
 }
 
+/// Whether anything can build on what the target has.
+pub fn has_common(source: &[Point], target: &[Point]) -> bool {
+    last_in_common(source, target).is_some()
+}
+
 /// The streams that bring the target to the newest snapshot; both lists the oldest first, `target` only snapshots and
 /// `None` when it does not exist. With `force` the target gives up what is newer there. Snapshots that are leaving are
 /// not sent, but what the target has of them may be what both have.

@@ -15,12 +15,26 @@ use super::locks::PoolLock;
 use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::engine::{Leave, PoolHandle};
 use platter_api::messages::{ClosePool, ErrorBody};
+use platter_api::report::Detail;
 use platter_dsl::PoolError;
+use platter_spa::deleted_files;
 
 /// How long a pool that was given up may take to go.
 const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);
 /// How long a pool is waited for that is still being opened.
 const OPENING_WAIT: Duration = Duration::from_secs(5);
+
+/// Refuses to export a pool that nobody could import any more: files of its vdevs were deleted, and are there for as long
+/// as they are open.
+async fn check_files_stay(pool: &Arc<dyn PoolHandle>, name: &str, what: &str) -> Answer<()> {
+    let report = pool.report(Detail::default()).await.map_err(|error| failed(what, error))?;
+    let Some(lost) = deleted_files::lost_when_closed(&report.vdevs) else { return Ok(()) };
+    Err(ErrorBody::new(format!(
+        "{what}: use '-f' to override the following errors:\nfiles of '{}' were deleted, and are gone once '{name}' is \
+         exported: it cannot be imported again. 'zpool replace' puts other devices in their place",
+        lost.name
+    )))
+}
 
 /// What becomes of a pool that leaves by force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +63,7 @@ impl Daemon {
             return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
         }
         self.check_spares_stay(name, &what)?;
+        check_files_stay(&pool, name, &what).await?;
         let places = self.unmount_pool(name, false).await?;
         self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Export).await {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use platter_api::ask::Ask;
 use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
-use platter_api::names::split_snapshot;
+use platter_api::names::{is_below, split_snapshot};
 use platter_api::snapshots::HoldSnapshot;
 use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream};
 use platter_dsl::receive::{Failed, Received};
@@ -349,8 +349,7 @@ impl Daemon {
         let above = call.target.split('@').next().unwrap_or_default();
         let found = dsl.snapshot_by_guid(target, begin.from_guid).await?;
         let found = found.as_deref().and_then(|found| Some(found.split_once('@')?.0));
-        let is_below = |found: &&str| found.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
-        Ok(found.filter(is_below).map_or_else(|| name.clone(), |found| format!("{found}@{own}")))
+        Ok(found.filter(|found| is_below(found, above)).map_or_else(|| name.clone(), |found| format!("{found}@{own}")))
     }
 
     /// Heals a snapshot that is there with one of a stream.

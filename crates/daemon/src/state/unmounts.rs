@@ -15,6 +15,7 @@ use super::{Answer, Daemon, failed};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, UnmountError};
 use platter_api::messages::{ErrorBody, Outcome, UnmountRequest};
+use platter_api::names;
 
 /// How long something is looked at that others have mounted, before it is said.
 const KEPT_AT_LEAST: Duration = Duration::from_millis(300);
@@ -251,9 +252,7 @@ impl Daemon {
 
     /// Mounted data sets at or below `name`.
     pub(super) fn mounted_under(&self, name: &str) -> Vec<String> {
-        let inside =
-            |other: &String| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-        self.mounts.read().names().filter(|other| inside(other)).cloned().collect()
+        self.mounts.read().names().filter(|other| names::is_at_or_below(other, name)).cloned().collect()
     }
 
     /// `zfs unmount`.

@@ -242,6 +242,7 @@ fn cache_devices_come_and_go_under_load() {
     });
     // What left is nobody's.
     lab.zpool("create -m none other d5 cache d6").ok();
+    lab.zpool("remove other d6").ok();
     lab.zpool("destroy other").ok();
     if let Some(zdb) = judge::need("zdb") {
         let run = lab.run(zdb.to_str().expect("a path"), ["-l", lab.disk(6).to_str().expect("a path")]);

@@ -110,6 +110,9 @@ fn a_copy_is_not_made_where_it_does_not_belong() {
     replicate(&lab, "-r tank/a copy/other").refused().says("nothing is copied there or below");
     assert_eq!(lab.zfs("list -H -o name -r copy").ok().stdout, "copy\ncopy/other\n");
     assert_eq!(bookmarks(&lab, "tank/a/b"), 0);
+    // One more was made each time.
+    replicate(&lab, "-rs tank/a copy/other").refused().says("nothing is copied there or below");
+    assert_eq!(snapshots(&lab, "tank/a"), ["1"]);
     replicate(&lab, "tank/a tank/a/backup").ok();
 }
 

@@ -407,8 +407,26 @@ fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
     lab.zpool("sync tank").ok();
     assert_eq!(fs::read(root.join("before")).expect("read"), vec![1; 3_000_000]);
     assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
-    lab.zpool("export tank").ok();
+    // Its data would be gone without a word.
+    lab.zpool("export tank").refused().says("cannot be imported again").says("'-f'");
+    assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
+    lab.zpool("export -f tank").ok();
     lab.zpool("import -d . tank").refused();
+}
+
+#[test]
+fn a_deleted_file_that_others_stand_for_keeps_no_pool() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let root = lab.create("", "tank", "mirror d0 d1");
+    fs::write(root.join("before"), vec![1; 3_000_000]).expect("write");
+    fs::remove_file(lab.disk(1)).expect("rm");
+    lab.zpool("status tank").ok().says("the file was deleted");
+    lab.export("tank");
+    lab.import("", "tank");
+    assert_eq!(fs::read(root.join("before")).expect("read"), vec![1; 3_000_000]);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }
 
 /// It was healthy as soon as the counts of its device began anew.

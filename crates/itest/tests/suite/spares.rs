@@ -81,6 +81,38 @@ fn a_spare_stands_in_and_becomes_a_device_like_any_other() {
     lab.judge_and_return("tank", &mount, &tree);
 }
 
+/// A pool that is destroyed reserves nothing any more; whoever imports it all the same has everything of it again.
+#[test]
+fn a_destroyed_pool_comes_back_with_its_spares_and_cache_devices() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(6, 128);
+    let import = format!("import -Df -d {} tank", lab.dev().display());
+    lab.zpool("create -m none tank d0 d1 spare d2 d3 cache d4").ok();
+    lab.zpool("destroy tank").ok();
+    lab.zpool(&import).ok();
+    let status = lab.zpool("status tank").ok();
+    for device in ["/d2", "/d3"] {
+        assert!(line(&status.stdout, device).ends_with("AVAIL"), "{status}");
+    }
+    assert!(line(&status.stdout, "/d4").ends_with("ONLINE 0 0 0"), "{status}");
+    // They are the pool's as before, also for others while it is away.
+    lab.export("tank");
+    lab.zpool("create -m none other d3").refused().says("is reserved as a hot spare");
+    lab.import("", "tank");
+    lab.zpool("destroy tank").ok();
+    lab.zpool("create -m none other d3 spare d5 cache d4").ok();
+    lab.zpool(&import).ok();
+    let status = lab.zpool("status tank").ok();
+    assert!(line(&status.stdout, "/d2").ends_with("AVAIL"), "{status}");
+    assert!(line(&status.stdout, "/d3").contains("UNAVAIL"), "it is a vdev of 'other': {status}");
+    assert!(!line(&status.stdout, "/d4").contains("ONLINE"), "it caches for 'other': {status}");
+    lab.scrub("other").says("with 0 errors");
+    lab.export("other");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    zdb::assert_clean(&lab.dev(), "other");
+}
+
 #[test]
 fn a_spare_goes_back_when_its_work_is_done() {
     let Some(lab) = Lab::open() else { return };
