@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join_all;
 use platter_device::OpenOptions;
 use platter_dmu::Tx;
 use platter_vdev::{AllocationClass, Condition, TopVdev, VdevAux, VdevState};
@@ -107,9 +108,11 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
         if matches!(place.leaf.condition().aux, VdevAux::ErrorExceeded | VdevAux::External) {
             place.leaf.clear_errors();
         }
-        if expand {
-            place.leaf.look_at_size().await;
-        }
+    }
+    let grows = expand || expansion::is_automatic(core);
+    if grows {
+        // Also of the others, as `vdev_online` opens the whole vdev again: what they have more may wait for this one.
+        join_all(place.top.leaves().iter().map(|leaf| leaf.look_at_size())).await;
     }
     let (guid, top) = (place.config.guid, place.top.clone());
     let event = format!("vdev={guid}");
@@ -127,7 +130,7 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     if waits {
         removal::set_passive(core, top.id() as u32, false);
     }
-    if expand || expansion::is_automatic(core) {
+    if grows {
         expansion::expand(core, &top).await?;
     }
     rebuild::resume(core);
