@@ -1,9 +1,11 @@
 //! The label of a device that is beside the tree of vdevs: it says what it is and which, and not of what pool
 //! (`vdev_aux_label_generate`, `module/zfs/vdev_label.c`).
 
+use std::sync::Arc;
+
 use platter_buffer::BufMut;
 use platter_checksum::sha256;
-use platter_device::{BlockDevice, DeviceError};
+use platter_device::{BlockDevice, DeviceError, WindowDevice, gpt};
 use platter_nvlist::NvList;
 use platter_ondisk::Guid;
 use platter_ondisk::label::{
@@ -39,6 +41,17 @@ pub async fn read_list(device: &dyn BlockDevice, state: u64) -> Option<(Guid, Nv
         }
     }
     None
+}
+
+/// As [`read_list`], also in the partition of a disk that is a pool's; whether it is there.
+pub async fn search(device: &Arc<dyn BlockDevice>, state: u64) -> Option<(Guid, NvList, bool)> {
+    if let Some((guid, list)) = read_list(&**device, state).await {
+        return Some((guid, list, false));
+    }
+    let partition = gpt::zfs_partition(&**device).await.ok()??;
+    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
+    let (guid, list) = read_list(&window.ok()?, state).await?;
+    Some((guid, list, true))
 }
 
 /// Gives a device these labels. All else that was in them is lost.

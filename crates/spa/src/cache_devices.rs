@@ -27,14 +27,12 @@ use crate::cache_list::Cache;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::verdict_flags::{Judge, Judged};
-use crate::{cache_label, caches, labels, locked, open_vdevs, pool_events, verdict_flags};
+use crate::{cache_label, caches, locked, open_vdevs, pool_events, verdict_flags};
 
 /// How long the opening of a cache device is waited for. It goes on by itself.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// How long a device that is closed may take to end the round of writes that is under way.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// How long a device that leaves may take to lose its labels.
-const CLEAR_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether a suspended pool goes on.
 const SUSPENDED_PAUSE: Duration = Duration::from_secs(1);
 /// Other places at which a device is looked for that is not where it was.
@@ -309,22 +307,8 @@ pub async fn remove(core: &Arc<Core>, guid: Guid) -> Result<()> {
     })
     .await?;
     locked::note_leaves(&core.environment, &core.config.read(), &core.beside());
-    let Some(cache) = cache else { return Ok(()) };
-    let device = cache.leaf.as_ref().and_then(|leaf| leaf.device());
-    close(core, &cache, false).await;
-    if let Some(device) = device {
-        clear(core, guid, &*device).await;
+    if let Some(cache) = cache {
+        close(core, &cache, false).await;
     }
     Ok(())
-}
-
-/// Makes a device that is no pool's any more an unused one, if it lets itself be soon.
-async fn clear(core: &Core, guid: Guid, device: &dyn BlockDevice) {
-    let cleared = tokio::time::timeout(CLEAR_MAX, labels::clear(device)).await;
-    let why = match cleared {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "it does not answer".into(),
-    };
-    tracing::warn!(pool = core.name(), why, "the labels of cache device {guid}, which has left, stay");
 }

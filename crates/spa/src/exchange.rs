@@ -404,8 +404,27 @@ async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> 
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
-    let guid = place::find(core, device).await?.config.guid;
-    leave(core, guid, false).await
+    let place = place::find(core, device).await?;
+    let guid = place.config.guid;
+    let helped = helped_by_spare(core, guid);
+    leave(core, guid, false).await?;
+    if place.leaf.is_usable() {
+        core.spares.declined.lock().extend(helped);
+    }
+    Ok(())
+}
+
+/// The devices that are not in order and for which this spare stands in.
+fn helped_by_spare(core: &Core, spare: Guid) -> Vec<u64> {
+    let mut beside = Vec::new();
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        if vdev.kind == "spare" && vdev.children.iter().skip(1).any(|child| child.guid == spare) {
+            beside.extend(vdev.leaves().iter().map(|leaf| leaf.guid).filter(|guid| *guid != spare));
+        }
+    });
+    let is_bad = |place: &PlacedLeaf| !place.leaf.is_usable() || is_judged(&place.config);
+    let places = place::leaves_of(core, |leaf| beside.contains(&leaf.guid));
+    places.iter().filter(|place| is_bad(place)).map(|place| place.config.guid.0).collect()
 }
 
 /// Makes a leaf leave the pool. With `replaced` only if another one has taken its place.

@@ -17,6 +17,10 @@ impl Away {
     /// Has a group written at once if another device of a log has gone: until it is on disk that the device lacks
     /// records, an import that finds only that device would take it for whole.
     pub fn look(&mut self, core: &Arc<Core>) {
+        // Its devices are being closed.
+        if core.is_over() {
+            return;
+        }
         let config = core.config.read();
         let logs = config.vdev_tree.children.iter().filter(|top| top.is_log);
         let logs = logs.filter_map(|top| core.dsl.store.top(top.id as u32));

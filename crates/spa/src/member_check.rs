@@ -11,12 +11,13 @@ use platter_device::{
     BlockDevice, DeviceError, DeviceSource, Holder, OpenOptions, PathKind, Remembered, disk, signatures,
 };
 use platter_ondisk::Guid;
+use platter_ondisk::names::pool_state;
 
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
 use crate::spare_label::SpareLabel;
-use crate::{cache_label, identity, label_search, labels, path_look, spare_label};
+use crate::{aux_label, cache_label, identity, label_search, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
 /// What stands above the reasons that `-f` overrides.
@@ -219,7 +220,7 @@ pub async fn clear_label(environment: &Environment, path: &Path, force: bool) ->
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
     }
     let Some((at, found)) = label_search::labels_at(devices, path).await else {
-        return clear_spare(environment, path).await;
+        return clear_beside(environment, path).await;
     };
     let name = &found.config().name;
     // Whoever has it open keeps it.
@@ -253,20 +254,28 @@ pub async fn clear_label(environment: &Environment, path: &Path, force: bool) ->
         .map_err(|error| PoolError::Unavailable(format!("failed to clear label for {shown}: {error}")))
 }
 
-/// As [`clear_label`], of a hot spare that stands in for nothing. That pools which are not open here list it is known
-/// to nobody, and keeps nobody from clearing it (`zpool_in_use`, `lib/libzfs/libzfs_import.c`).
-async fn clear_spare(environment: &Environment, path: &Path) -> Result<()> {
+/// As [`clear_label`], of a hot spare that stands in for nothing, or a cache device. That pools which are not open here
+/// list it is known to nobody, and keeps nobody from clearing it (`zpool_in_use`, `lib/libzfs/libzfs_import.c`).
+async fn clear_beside(environment: &Environment, path: &Path) -> Result<()> {
     let (devices, shown) = (&*environment.devices, path.display());
     let unreadable = || PoolError::NotFound(format!("failed to read label from {shown}"));
-    let busy = |error: DeviceError| PoolError::Busy(format!("{shown} is a hot spare\n{error}"));
     let Ok(mut device) = devices.open_path(path, OpenOptions::read_only()).await else { return Err(unreadable()) };
-    let (SpareLabel { guid, .. }, in_partition) = spare_label::search(&device).await.ok_or_else(unreadable)?;
+    let kinds = [(pool_state::SPARE, "SPARE", "hot spare"), (pool_state::L2CACHE, "L2CACHE", "cache device")];
+    let mut found = None;
+    for (state, word, kind) in kinds {
+        if found.is_none() {
+            let label = aux_label::search(&device, state).await;
+            found = label.map(|(guid, _, in_partition)| (guid, in_partition, state, word, kind));
+        }
+    }
+    let (guid, in_partition, state, word, kind) = found.ok_or_else(unreadable)?;
     drop(device);
     if let Some(pool) = environment.pool_locks.pool_with(guid) {
-        return Err(PoolError::Busy(format!("{shown} is a member (SPARE) of pool \"{pool}\"")));
+        return Err(PoolError::Busy(format!("{shown} is a member ({word}) of pool \"{pool}\"")));
     }
+    let busy = |error: DeviceError| PoolError::Busy(format!("{shown} is a {kind}\n{error}"));
     device = devices.open_vdev(path, in_partition, OpenOptions::exclusive()).await.map_err(busy)?;
-    if spare_label::read(&*device).await != Some(guid) || labels::read(&*device).await.is_ok() {
+    if aux_label::read(&*device, state).await != Some(guid) || labels::read(&*device).await.is_ok() {
         return Err(PoolError::Busy(format!("{shown} changed meanwhile: try again")));
     }
     labels::clear(&*device)

@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceError, DeviceSource, Holding, OpenOptions, WindowDevice, gpt, signatures};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, Holding, OpenOptions, signatures};
+use platter_nvlist::NvList;
 use platter_ondisk::Guid;
 use platter_ondisk::names::config::SPARE_RELEASED;
 
@@ -43,6 +44,12 @@ pub struct SpareLabel {
     pub is_released: bool,
 }
 
+impl SpareLabel {
+    fn of(guid: Guid, list: &NvList) -> Self {
+        Self { guid, is_released: list.get_u64(SPARE_RELEASED) == Some(1) }
+    }
+}
+
 /// The spare that the labels of a device say it is, if any.
 pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
     read_all(device).await.map(|label| label.guid)
@@ -51,17 +58,13 @@ pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
 /// As [`read`], with all that the label says.
 pub async fn read_all(device: &dyn BlockDevice) -> Option<SpareLabel> {
     let (guid, list) = aux_label::read_list(device, STATE).await?;
-    Some(SpareLabel { guid, is_released: list.get_u64(SPARE_RELEASED) == Some(1) })
+    Some(SpareLabel::of(guid, &list))
 }
 
 /// As [`read_all`], also in the partition of a disk that is a pool's; whether it is there.
 pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(SpareLabel, bool)> {
-    if let Some(label) = read_all(&**device).await {
-        return Some((label, false));
-    }
-    let partition = gpt::zfs_partition(&**device).await.ok()??;
-    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
-    Some((read_all(&window.ok()?).await?, true))
+    let (guid, list, in_partition) = aux_label::search(device, STATE).await?;
+    Some((SpareLabel::of(guid, &list), in_partition))
 }
 
 /// What the device of the spare `guid` of `pool` is by its labels. Ordinary labels come first: a crash while the spare

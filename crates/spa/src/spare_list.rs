@@ -1,6 +1,6 @@
 //! The list of a pool's hot spares, in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -58,6 +58,9 @@ pub struct Spares {
     pub list: Mutex<Vec<Spare>>,
     /// The looks at them that are under way, by guid.
     pub looks: Arc<Mutex<Looks>>,
+    /// Devices, by guid, from which somebody took a spare that could be used. None stands in for them by itself until
+    /// they have been in order, or the pool is opened again.
+    pub declined: Mutex<BTreeSet<u64>>,
     /// Told when there are others, or one became free.
     pub changed: Arc<Notify>,
 }

@@ -11,6 +11,8 @@
 //!   another one follows;
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
+//! - when somebody takes away a spare that stands in (`zpool detach`), none stands in for that device again until it has
+//!   been in order;
 //! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
 //! - a device for which a spare stands in is opened again when it is seen at its path;
 //! - what is there and cannot be used is opened ever more rarely ([`returns`]).
@@ -105,6 +107,7 @@ pub async fn watch(weak: Weak<Core>) {
 
 /// Looks for devices that are gone or back, and does what can be done about them.
 async fn look(core: &Arc<Core>, known: &mut Watch) {
+    forget_declined(core).await;
     let (now, gone) = (Instant::now(), gone(core));
     let away = &mut known.away;
     away.retain(|guid, _| gone.iter().any(|place| place.config.guid.0 == *guid));
@@ -139,6 +142,17 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
             have_back_if(core, &place, replaced_by_spares).await;
         }
     }
+}
+
+/// What is in order again may have a spare when it goes once more.
+async fn forget_declined(core: &Core) {
+    if core.spares.declined.lock().is_empty() {
+        return;
+    }
+    // A command that takes a spare away is over before it is looked.
+    let _one = core.changing.lock().await;
+    let gone: BTreeSet<u64> = gone(core).iter().map(|place| place.config.guid.0).collect();
+    core.spares.declined.lock().retain(|guid| gone.contains(guid));
 }
 
 /// Has a device back that is still among the `wanted` ones: a command may have come first.
@@ -254,6 +268,9 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, returns: &mut R
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
     let is_due = returns.is_due(returns::look(core, &place).await, Instant::now());
     if (!again || is_due) && have_back(core, &place).await {
+        return;
+    }
+    if core.spares.declined.lock().contains(&guid.0) {
         return;
     }
     // They are needed: what was there may not be any more, and what somebody else had may be free.

@@ -96,7 +96,7 @@ fn preview(pool: &PoolView, new: VdevReport) -> String {
     layout::tree(&root)
 }
 
-/// What the pool's vdevs have in common; `None` when they differ already.
+/// How the pool's last vdev protects; `None` when they differ already (`get_replication`, `cmd/zpool/zpool_vdev.c`).
 fn level_of_pool(root: &VdevReport) -> Option<Level> {
     let level = |vdev: &VdevReport| match vdev.kind.as_str() {
         "mirror" => Some(Level { kind: "mirror", parity: 0, width: vdev.children.len() }),
@@ -108,9 +108,9 @@ fn level_of_pool(root: &VdevReport) -> Option<Level> {
         "file" => Some(Level { kind: "file", parity: 0, width: 1 }),
         _ => None,
     };
-    let mut levels = root.ordinary().map(level);
-    let first = levels.next()??;
-    levels.all(|other| other.as_ref() == Some(&first)).then_some(first)
+    let levels: Vec<Level> = root.ordinary().map(level).collect::<Option<_>>()?;
+    let agree = levels.windows(2).all(|pair| check(&pair[0], &pair[1]).is_ok());
+    levels.into_iter().next_back().filter(|_| agree)
 }
 
 /// The new vdevs must protect as the old ones do (`check_replication`).
@@ -176,6 +176,13 @@ mod tests {
         let mut root = example().report.vdevs;
         root.children.push(VdevReport { kind: "file".into(), ..VdevReport::default() });
         assert_eq!(level_of_pool(&root), None);
+        // A mirror that can lose as many as the raidz does protects as that does, and sets the rule as the last one.
+        let two = vec![VdevReport::default(); 2];
+        *root.children.last_mut().unwrap() =
+            VdevReport { kind: "mirror".into(), children: two, ..VdevReport::default() };
+        let level = level_of_pool(&root).unwrap();
+        assert_eq!(level, Level { kind: "mirror", parity: 0, width: 2 });
+        assert!(check(&level, &Level { kind: "file", parity: 0, width: 1 }).is_err());
     }
 
     #[test]

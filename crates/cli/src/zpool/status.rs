@@ -272,7 +272,9 @@ fn add_vdev(
     if vdev.non_allocating {
         out.push_str("  (non-allocating)");
     }
-    if let Some(word) = scanning.filter(|_| vdev.repairing && vdev.children.is_empty() && vdev.state == "ONLINE") {
+    // What waits for the next resilver may have had a few blocks mended by this one.
+    let is_given = vdev.repairing && vdev.note.as_deref() != Some("(awaiting resilver)");
+    if let Some(word) = scanning.filter(|_| is_given && vdev.children.is_empty() && vdev.state == "ONLINE") {
         let _ = write!(out, "  ({word})");
     }
     out.push_str(&style.work(vdev));
@@ -467,6 +469,9 @@ errors: No known data errors
         assert!(told.contains("\n\t    /disk/d3  ONLINE       0     0     0  (resilvering)\n"), "{told}");
         view.report.scan.resilver = false;
         assert!(text(&view, &Style::default()).contains("  (repairing)\n"));
+        let mut waits = view.clone();
+        waits.report.vdevs.children[0].children[3].note = Some("(awaiting resilver)".into());
+        assert!(text(&waits, &Style::default()).contains("0  (awaiting resilver)\n"));
         view.report.status = None;
         assert_eq!(all_text(&[view], &Style::default(), true, true), "all pools are healthy\n");
     }

@@ -240,10 +240,16 @@ fn cache_devices_come_and_go_under_load() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // What left is nobody's.
+    // What left is nobody's: its label keeps nobody from using it, and goes when somebody says so.
     lab.zpool("create -m none other d5 cache d6").ok();
+    lab.zpool("labelclear -f d6").refused().says("is a member (L2CACHE) of pool \"other\"");
     lab.zpool("remove other d6").ok();
+    lab.zpool("add other d6").ok();
     lab.zpool("destroy other").ok();
+    lab.zpool("create -m none other d5 cache d6").ok();
+    lab.zpool("destroy other").ok();
+    lab.zpool("labelclear d6").ok();
+    lab.zpool("labelclear d6").refused().says("failed to read label");
     if let Some(zdb) = judge::need("zdb") {
         let run = lab.run(zdb.to_str().expect("a path"), ["-l", lab.disk(6).to_str().expect("a path")]);
         assert!(run.code != 0 && run.stdout.contains("failed to unpack label"), "{run}");

@@ -113,6 +113,31 @@ fn a_destroyed_pool_comes_back_with_its_spares_and_cache_devices() {
     zdb::assert_clean(&lab.dev(), "other");
 }
 
+/// It was back five seconds after somebody had taken it away.
+#[test]
+fn a_spare_that_was_taken_away_stays_away() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 128);
+    let mount = lab.create("", "tank", "raidz d0 d1 d2 spare d3");
+    let tree = Tree::filled(&mount, 1);
+    let stands_in = |what: &str| {
+        wait_status(&lab, "tank", what, |status| status.contains("INUSE") && is_resilvered(status));
+    };
+    let content = fs::read(lab.disk(1)).expect("the disk");
+    dies(&lab, "d1");
+    stands_in("a spare stands in");
+    lab.zpool("detach tank d3").ok();
+    std::thread::sleep(Duration::from_secs(8));
+    let status = lab.zpool("status tank").ok();
+    assert!(line(&status.stdout, "/d3").ends_with("AVAIL"), "{status}");
+    // Once the device has been in order, it is helped again.
+    fs::write(lab.disk(1), content).expect("it is back");
+    wait_status(&lab, "tank", "it is back", |status| line(status, "/d1").contains("ONLINE") && is_resilvered(status));
+    dies(&lab, "d1");
+    stands_in("a spare stands in once more");
+    lab.judge_and_return("tank", &mount, &tree);
+}
+
 #[test]
 fn a_spare_goes_back_when_its_work_is_done() {
     let Some(lab) = Lab::open() else { return };
