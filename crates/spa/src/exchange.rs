@@ -406,11 +406,10 @@ async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> 
 pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
     let place = place::find(core, device).await?;
     let guid = place.config.guid;
-    let helped = helped_by_spare(core, guid);
+    // One that has failed itself is no loss: another one may follow.
+    let helped = if place.leaf.is_usable() { helped_by_spare(core, guid) } else { Vec::new() };
     leave(core, guid, false).await?;
-    if place.leaf.is_usable() {
-        core.spares.declined.lock().extend(helped);
-    }
+    core.spares.declined.lock().extend(helped);
     Ok(())
 }
 

@@ -71,6 +71,8 @@ impl PlacedLeaf {
         core.leaf_devices.lock().insert(self.config.guid.0, device);
         core.dsl.dirty_config();
         spare_flags::note_wanted_back(core, self.config.guid);
+        // When it goes once more, a spare may stand in again.
+        core.spares.declined.lock().remove(&self.config.guid.0);
         true
     }
 

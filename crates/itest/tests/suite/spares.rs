@@ -98,7 +98,7 @@ fn a_destroyed_pool_comes_back_with_its_spares_and_cache_devices() {
     // They are the pool's as before, also for others while it is away.
     lab.export("tank");
     lab.zpool("create -m none other d3").refused().says("is reserved as a hot spare");
-    lab.import("", "tank");
+    lab.zpool("import -d . tank").ok();
     lab.zpool("destroy tank").ok();
     lab.zpool("create -m none other d3 spare d5 cache d4").ok();
     lab.zpool(&import).ok();
