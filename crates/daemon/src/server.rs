@@ -150,6 +150,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation, asker: 
     match operation {
         Operation::Look(look) => answer_look(&daemon, look).await,
         Operation::StopDaemon(_) => {
+            daemon.check_may_end().await?;
             // Before the answer, so that it can say what was given up.
             let problems = daemon.shut_down().await;
             stop.send_replace(true);

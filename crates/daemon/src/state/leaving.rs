@@ -24,16 +24,19 @@ const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);
 /// How long a pool is waited for that is still being opened.
 const OPENING_WAIT: Duration = Duration::from_secs(5);
 
-/// Refuses to export a pool that nobody could import any more: files of its vdevs were deleted, and are there for as long
-/// as they are open.
-async fn check_files_stay(pool: &Arc<dyn PoolHandle>, name: &str, what: &str) -> Answer<()> {
-    let report = pool.report(Detail::default()).await.map_err(|error| failed(what, error))?;
-    let Some(lost) = deleted_files::lost_when_closed(&report.vdevs) else { return Ok(()) };
-    Err(ErrorBody::new(format!(
-        "{what}: use '-f' to override the following errors:\nfiles of '{}' were deleted, and are gone once '{name}' is \
-         exported: it cannot be imported again. 'zpool replace' puts other devices in their place",
+/// How long a pool is asked whether it could be opened again.
+const REPORT_WAIT: Duration = Duration::from_secs(5);
+
+/// Why nobody could open a pool any more once it is closed: files of its vdevs were deleted, and are there for as long as
+/// they are open.
+async fn lost_when_closed(pool: &Arc<dyn PoolHandle>, name: &str) -> Option<String> {
+    let report = tokio::time::timeout(REPORT_WAIT, pool.report(Detail::default())).await.ok()?.ok()?;
+    let lost = deleted_files::lost_when_closed(&report.vdevs)?;
+    Some(format!(
+        "files of '{}' were deleted, and are gone once '{name}' is closed: it cannot be imported again. 'zpool replace' \
+         puts other devices in their place",
         lost.name
-    )))
+    ))
 }
 
 /// What becomes of a pool that leaves by force.
@@ -63,7 +66,9 @@ impl Daemon {
             return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
         }
         self.check_spares_stay(name, &what)?;
-        check_files_stay(&pool, name, &what).await?;
+        if let Some(why) = lost_when_closed(&pool, name).await {
+            return Err(ErrorBody::new(format!("{what}: use '-f' to override the following errors:\n{why}")));
+        }
         let places = self.unmount_pool(name, false).await?;
         self.log(&pool, &call.command);
         if let Err(error) = pool.leave(Leave::Export).await {
@@ -164,6 +169,23 @@ impl Daemon {
         let written = self.remember();
         mounts::remove_folders(places.to_vec()).await;
         written.map_err(|reason| ErrorBody::new(format!("'{name}' is closed, but {reason}")))
+    }
+
+    /// Whether the daemon may end when somebody asks for it: not when a pool would be lost by that.
+    pub async fn check_may_end(&self) -> Answer<()> {
+        let pools: Vec<(String, Arc<dyn PoolHandle>)> = self
+            .pool_names()
+            .pools
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), self.pool(&name).ok()?)))
+            .collect();
+        for (name, pool) in pools {
+            if let Some(why) = lost_when_closed(&pool, &name).await {
+                let hint = format!("'zpool export -f {name}' gives it up");
+                return Err(ErrorBody::new(format!("cannot stop the daemon: {why}")).hint(hint));
+            }
+        }
+        Ok(())
     }
 
     /// Unmounts everything, syncs and closes all pools, each for itself, but one that lies in another before that; they

@@ -409,6 +409,7 @@ fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
     assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
     // Its data would be gone without a word.
     lab.zpool("export tank").refused().says("cannot be imported again").says("'-f'");
+    lab.platter(["daemon", "stop"]).refused().says("cannot be imported again").says("export -f tank");
     assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
     lab.zpool("export -f tank").ok();
     lab.zpool("import -d . tank").refused();
