@@ -153,19 +153,24 @@ impl Replication {
         if names.is_empty() {
             return Err(format!("'{}': dataset does not exist", source.dataset));
         }
-        if self.arguments.snapshot {
-            Self::check_target(source, target)?;
-            self.take_snapshot(source)?;
-        }
+        let made = match self.arguments.snapshot {
+            true => {
+                Self::check_target(source, target)?;
+                Some(self.take_snapshot(source)?)
+            }
+            false => None,
+        };
         let mut problems = String::new();
         let mut foreign: Vec<String> = Vec::new();
         for name in names {
-            if foreign.iter().any(|above| is_below(&name, above)) {
-                continue;
-            }
             let below = name.strip_prefix(&source.dataset).unwrap_or_default();
             let (from, to) = (source.at(name.clone()), target.at(format!("{}{below}", target.dataset)));
+            if foreign.iter().any(|above| is_below(&name, above)) {
+                made.iter().for_each(|made| self.take_back(&from, &to, made));
+                continue;
+            }
             if let Err(problem) = self.dataset(&from, &to) {
+                made.iter().for_each(|made| self.take_back(&from, &to, made));
                 // Others go on: each is a replica by itself.
                 let _ = write!(problems, "{}{name}: {}", if problems.is_empty() { "" } else { "\n" }, problem.text);
                 if problem.is_foreign {
@@ -178,8 +183,11 @@ impl Replication {
 
     /// Refuses a target that is something else before a snapshot is made for it, each round one more.
     fn check_target(source: &End, target: &End) -> Result<(), String> {
-        if target.datasets(false)?.is_empty() || target.resume_token()?.is_some() {
+        if target.datasets(false)?.is_empty() {
             return Ok(());
+        }
+        if let Some(token) = target.resume_token()? {
+            return check_token(source, target, &token);
         }
         match has_common(&source.points(true)?, &target.points(false)?) {
             true => Ok(()),
@@ -187,10 +195,32 @@ impl Replication {
         }
     }
 
-    fn take_snapshot(&self, source: &End) -> Result<(), String> {
-        let name = format!("{}{MADE}{}", source.dataset, chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ"));
+    /// Its name, with its `@`.
+    fn take_snapshot(&self, source: &End) -> Result<String, String> {
+        let made = format!("{MADE}{}", chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ"));
+        let name = format!("{}{made}", source.dataset);
         let words: &[&str] = if self.arguments.recursive { &["snapshot", "-r", &name] } else { &["snapshot", &name] };
-        source.ask(words).map(drop)
+        source.ask(words).map(|_| made)
+    }
+
+    /// Destroys a snapshot that was `made` to be sent, and was not: each round would leave one. It stays when the target
+    /// has begun with it, or does not say whether it has.
+    fn take_back(&self, source: &End, target: &End, made: &str) {
+        let is_needed = || -> Result<bool, String> {
+            if target.datasets(false)?.is_empty() {
+                return Ok(false);
+            }
+            let own = source.points(false)?.into_iter().find(|point| point.name == made).map(|point| point.guid);
+            let has_it = target.points(false)?.iter().any(|point| Some(point.guid) == own);
+            let token = target.resume_token()?.map(|token| ResumeToken::parse(&token).map(|token| token.to_guid.0));
+            Ok(has_it || token.is_some_and(|to| to.is_err() || to.ok() == own))
+        };
+        if is_needed().unwrap_or(true) {
+            return;
+        }
+        let name = format!("{}{made}", source.dataset);
+        let _ = source.ask(&["release", &self.tag, &name]);
+        let _ = source.ask(&["destroy", &name]);
     }
 
     /// One data set.
@@ -198,6 +228,9 @@ impl Replication {
         let began = Instant::now();
         let mut bytes = 0;
         if !target.datasets(false)?.is_empty() {
+            if let Some(token) = target.resume_token()? {
+                check_token(source, target, &token).map_err(|text| Problem { text, is_foreign: true })?;
+            }
             bytes += self.resume(source, target)?;
         }
         let (points, in_common) = self.steps(source, target, &mut bytes)?;
@@ -381,6 +414,22 @@ impl Replication {
 /// Whether the source has no longer what a step builds on.
 fn is_gone(step: &Step, points: &[Point]) -> bool {
     matches!(step, Step::Since { from, .. } if points.iter().all(|point| point.name != *from))
+}
+
+/// Refuses to go on with what was begun with another data set's snapshot, or to give it up.
+fn check_token(source: &End, target: &End, token: &str) -> Result<(), String> {
+    // What is no token is given up.
+    let Ok(token) = ResumeToken::parse(token) else { return Ok(()) };
+    let is_of_source = token.to_name.split('@').next() == Some(source.dataset.as_str());
+    if is_of_source || source.points(false)?.iter().any(|point| point.guid == token.to_guid.0) {
+        return Ok(());
+    }
+    let (from, to) = (&source.dataset, &target.dataset);
+    Err(format!(
+        "'{to}' has part of '{}', which is not of '{from}': 'zfs receive -A {to}' gives that up, or name a data set that \
+         does not exist yet",
+        token.to_name
+    ))
 }
 
 /// How far a receive came that broke off.

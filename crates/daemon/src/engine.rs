@@ -92,6 +92,10 @@ pub trait Identity {
 pub trait Reports {
     /// Its state and devices.
     async fn report(&self, detail: Detail) -> Result<PoolReport>;
+    /// The name of a vdev that is lost with the pool when that is closed, as its files were deleted.
+    async fn lost_when_closed(&self) -> Option<String> {
+        None
+    }
     /// Its properties.
     async fn properties(&self) -> Result<Properties>;
     /// Its history, oldest first.

@@ -251,6 +251,10 @@ impl Reports for RealPool {
         self.0.report(detail).await
     }
 
+    async fn lost_when_closed(&self) -> Option<String> {
+        self.0.lost_when_closed().await
+    }
+
     async fn properties(&self) -> Result<Properties> {
         self.0.properties().await
     }

@@ -1,5 +1,7 @@
 //! Files of vdevs that were deleted while their pool has them open. They serve until they are closed, and are gone then.
 
+use std::collections::BTreeSet;
+
 use platter_api::report::VdevReport;
 use platter_device::file::DELETED;
 
@@ -8,22 +10,25 @@ pub fn is_deleted(leaf: &VdevReport) -> bool {
     leaf.children.is_empty() && leaf.state == "DEGRADED" && leaf.note.as_deref() == Some(DELETED)
 }
 
-/// The first top-level vdev that is whole enough now, and cannot be opened any more once its deleted files are closed:
-/// the pool could not be imported without it. Intent logs do not count, as a pool that left in order needs none.
-pub fn lost_when_closed(root: &VdevReport) -> Option<&VdevReport> {
-    root.children.iter().filter(|top| !top.is_log && !top.is_cache).find(|top| has_deleted(top) && !stays(top))
+/// The first top-level vdev that is whole enough now, and is not any more once its deleted files are closed: the pool
+/// could not be imported without it. What leaves are `lacking` yet, by guid, they could not give: none counts for a copy.
+/// Intent logs do not count, as a pool that left in order needs none.
+pub fn lost_when_closed<'a>(root: &'a VdevReport, lacking: &BTreeSet<u64>) -> Option<&'a VdevReport> {
+    let mut tops = root.children.iter().filter(|top| !top.is_log && !top.is_cache);
+    tops.find(|top| has_deleted(top) && !stays(top, lacking))
 }
 
 fn has_deleted(vdev: &VdevReport) -> bool {
     is_deleted(vdev) || vdev.children.iter().any(has_deleted)
 }
 
-/// Whether it can be opened again after it was closed.
-fn stays(vdev: &VdevReport) -> bool {
+/// Whether it is there with all that it has after it was closed.
+fn stays(vdev: &VdevReport, lacking: &BTreeSet<u64>) -> bool {
     if vdev.children.is_empty() {
-        return matches!(vdev.state.as_str(), "ONLINE" | "DEGRADED") && !is_deleted(vdev);
+        let is_whole = matches!(vdev.state.as_str(), "ONLINE" | "DEGRADED") && !lacking.contains(&vdev.guid);
+        return is_whole && !is_deleted(vdev);
     }
-    let left = vdev.children.iter().filter(|child| stays(child)).count();
+    let left = vdev.children.iter().filter(|child| stays(child, lacking)).count();
     match parity(&vdev.name) {
         Some(parity) => vdev.children.len() - left <= parity,
         None => left > 0,
@@ -49,7 +54,7 @@ mod tests {
     }
 
     fn is_lost(top: VdevReport) -> bool {
-        lost_when_closed(&of("tank", vec![leaf("ONLINE", ""), top])).is_some()
+        lost_when_closed(&of("tank", vec![leaf("ONLINE", ""), top]), &BTreeSet::from([7])).is_some()
     }
 
     #[test]
@@ -61,6 +66,9 @@ mod tests {
         assert!(!is_lost(of("mirror-1", vec![deleted(), online()])));
         assert!(is_lost(of("mirror-1", vec![deleted(), deleted()])));
         assert!(is_lost(of("mirror-1", vec![deleted(), dead()])));
+        let resilvering = VdevReport { guid: 7, ..online() };
+        assert!(is_lost(of("mirror-1", vec![deleted(), resilvering.clone()])));
+        assert!(is_lost(of("raidz1-1", vec![of("replacing-0", vec![deleted(), resilvering]), deleted(), online()])));
         assert!(!is_lost(of("raidz1-1", vec![deleted(), online(), online()])));
         assert!(is_lost(of("raidz1-1", vec![deleted(), dead(), online()])));
         assert!(!is_lost(of("raidz2-1", vec![deleted(), dead(), online(), online()])));

@@ -413,17 +413,18 @@ pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// The devices that are not in order and for which this spare stands in.
-fn helped_by_spare(core: &Core, spare: Guid) -> Vec<u64> {
+/// The devices that are not in order and for which this spare stands in, and whether they can be used.
+fn helped_by_spare(core: &Core, spare: Guid) -> Vec<(u64, bool)> {
     let mut beside = Vec::new();
     core.config.read().vdev_tree.walk(&mut |vdev| {
         if vdev.kind == "spare" && vdev.children.iter().skip(1).any(|child| child.guid == spare) {
             beside.extend(vdev.leaves().iter().map(|leaf| leaf.guid).filter(|guid| *guid != spare));
         }
     });
-    let is_bad = |place: &PlacedLeaf| !place.leaf.is_usable() || is_judged(&place.config);
     let places = place::leaves_of(core, |leaf| beside.contains(&leaf.guid));
-    places.iter().filter(|place| is_bad(place)).map(|place| place.config.guid.0).collect()
+    let states = places.iter().map(|place| (place, place.leaf.is_usable()));
+    let bad = states.filter(|(place, is_usable)| !is_usable || is_judged(&place.config));
+    bad.map(|(place, is_usable)| (place.config.guid.0, is_usable)).collect()
 }
 
 /// Makes a leaf leave the pool. With `replaced` only if another one has taken its place.

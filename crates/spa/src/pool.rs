@@ -1,5 +1,6 @@
 //! An imported pool: the facade that front ends use.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +20,9 @@ use crate::plan;
 use crate::rebuild;
 use crate::scan;
 use crate::{
-    autotrim, cache_devices, change, create, discover, expansion, free_commands, import, label_check, label_search,
-    member_check, multihost, pool_events, pool_properties, spare_looks, split_off, status, sync, takeover,
-    vdev_properties, verdicts,
+    autotrim, cache_devices, change, create, deleted_files, discover, dtl, expansion, free_commands, import,
+    label_check, label_search, member_check, multihost, pool_events, pool_properties, spare_looks, split_off, status,
+    sync, takeover, vdev_properties, verdicts,
 };
 use crate::{error_log, error_scrub};
 use platter_api::faults::DeviceSigns;
@@ -257,6 +258,14 @@ impl Pool {
         }
         spare_looks::look_at_shared(&self.core).await;
         Ok(status::pool(&self.core, detail))
+    }
+
+    /// The name of a vdev without which nobody could open the pool any more, once it was closed: files were deleted.
+    pub async fn lost_when_closed(&self) -> Option<String> {
+        let report = self.report(Detail::default()).await.ok()?;
+        let lacking = dtl::leaves(&self.core).into_iter().filter(|leaf| leaf.is_usable() && !leaf.is_complete());
+        let lacking: BTreeSet<u64> = lacking.map(|leaf| leaf.guid().0).collect();
+        deleted_files::lost_when_closed(&report.vdevs, &lacking).map(|top| top.name.clone())
     }
 
     /// Pool properties, `feature@…` included.

@@ -1,6 +1,6 @@
 //! The list of a pool's hot spares, in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -58,9 +58,9 @@ pub struct Spares {
     pub list: Mutex<Vec<Spare>>,
     /// The looks at them that are under way, by guid.
     pub looks: Arc<Mutex<Looks>>,
-    /// Devices, by guid, from which somebody took a spare that could be used. None stands in for them by itself until
-    /// they have been in order, or the pool is opened again.
-    pub declined: Mutex<BTreeSet<u64>>,
+    /// Devices, by guid, from which somebody took a spare that could be used, and whether they could be used then. None
+    /// stands in for them by itself until they are in order or in a worse state, or the pool is opened again.
+    pub declined: Mutex<BTreeMap<u64, bool>>,
     /// Told when there are others, or one became free.
     pub changed: Arc<Notify>,
 }

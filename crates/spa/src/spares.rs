@@ -206,13 +206,19 @@ pub async fn release_all(core: &Core) {
     let pool = core.config.read().guid;
     let is_ours = |spare: &VdevConfig| !core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool);
     for spare in core.spares.configs().into_iter().filter(|spare| is_ours(spare) && !is_in_use(core, spare.guid)) {
-        let cleared = match open(core, &spare, OpenOptions::exclusive()).await {
-            Ok((device, _)) => spare_label::release(&*device, core.dsl.version().0, spare.guid).await,
-            Err(error) => Err(error),
+        let why = match open(core, &spare, OpenOptions::exclusive()).await {
+            // What is at its path by now may be anything, or stand in for a device of a pool that is not open here.
+            Ok((_, Found::Taken(pool))) => format!("it is in use by pool '{pool}'"),
+            Ok((_, Found::Stranger(why))) => why,
+            Ok((device, Found::Idle | Found::Left | Found::Freed | Found::Released)) => {
+                match spare_label::release(&*device, core.dsl.version().0, spare.guid).await {
+                    Ok(()) => continue,
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
         };
-        if let Err(error) = cleared {
-            tracing::warn!(pool = core.name(), %error, "spare {} stays labelled as one", spare.guid);
-        }
+        tracing::warn!(pool = core.name(), why, "what is at the path of spare {} stays as it is", spare.guid);
     }
 }
 

@@ -12,7 +12,7 @@
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
 //! - when somebody takes away a spare that stands in (`zpool detach`), none stands in for that device again until it has
-//!   been in order;
+//!   been in order, or fails altogether although it could be used;
 //! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
 //! - a device for which a spare stands in is opened again when it is seen at its path;
 //! - what is there and cannot be used is opened ever more rarely ([`returns`]).
@@ -107,7 +107,7 @@ pub async fn watch(weak: Weak<Core>) {
 
 /// Looks for devices that are gone or back, and does what can be done about them.
 async fn look(core: &Arc<Core>, known: &mut Watch) {
-    forget_declined(core).await;
+    forget_declined(core);
     let (now, gone) = (Instant::now(), gone(core));
     let away = &mut known.away;
     away.retain(|guid, _| gone.iter().any(|place| place.config.guid.0 == *guid));
@@ -144,15 +144,21 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     }
 }
 
-/// What is in order again may have a spare when it goes once more.
-async fn forget_declined(core: &Core) {
-    if core.spares.declined.lock().is_empty() {
+/// What is in order again, or worse than when its spare was taken away, may have one.
+fn forget_declined(core: &Core) {
+    let declined = core.spares.declined.lock().clone();
+    if declined.is_empty() {
         return;
     }
-    // A command that takes a spare away is over before it is looked.
-    let _one = core.changing.lock().await;
-    let gone: BTreeSet<u64> = gone(core).iter().map(|place| place.config.guid.0).collect();
-    core.spares.declined.lock().retain(|guid| gone.contains(guid));
+    let places = place::leaves_of(core, |leaf| declined.contains_key(&leaf.guid.0));
+    let stays_so = |guid: u64, was_usable: bool| {
+        let place = places.iter().find(|place| place.config.guid.0 == guid);
+        place.is_some_and(|place| match place.leaf.is_usable() {
+            true => verdict_flags::is_judged(&place.config),
+            false => !was_usable,
+        })
+    };
+    core.spares.declined.lock().retain(|guid, was_usable| stays_so(*guid, *was_usable));
 }
 
 /// Has a device back that is still among the `wanted` ones: a command may have come first.
@@ -270,7 +276,7 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool, returns: &mut R
     if (!again || is_due) && have_back(core, &place).await {
         return;
     }
-    if core.spares.declined.lock().contains(&guid.0) {
+    if core.spares.declined.lock().contains_key(&guid.0) {
         return;
     }
     // They are needed: what was there may not be any more, and what somebody else had may be free.

@@ -15,9 +15,7 @@ use super::locks::PoolLock;
 use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::engine::{Leave, PoolHandle};
 use platter_api::messages::{ClosePool, ErrorBody};
-use platter_api::report::Detail;
 use platter_dsl::PoolError;
-use platter_spa::deleted_files;
 
 /// How long a pool that was given up may take to go.
 const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);
@@ -30,12 +28,10 @@ const REPORT_WAIT: Duration = Duration::from_secs(5);
 /// Why nobody could open a pool any more once it is closed: files of its vdevs were deleted, and are there for as long as
 /// they are open.
 async fn lost_when_closed(pool: &Arc<dyn PoolHandle>, name: &str) -> Option<String> {
-    let report = tokio::time::timeout(REPORT_WAIT, pool.report(Detail::default())).await.ok()?.ok()?;
-    let lost = deleted_files::lost_when_closed(&report.vdevs)?;
+    let lost = tokio::time::timeout(REPORT_WAIT, pool.lost_when_closed()).await.ok()??;
     Some(format!(
-        "files of '{}' were deleted, and are gone once '{name}' is closed: it cannot be imported again. 'zpool replace' \
-         puts other devices in their place",
-        lost.name
+        "files of '{lost}' were deleted, and are gone once '{name}' is closed: it cannot be imported again. 'zpool \
+         replace' puts other devices in their place, which must be resilvered first"
     ))
 }
 

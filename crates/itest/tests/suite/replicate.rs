@@ -116,6 +116,56 @@ fn a_copy_is_not_made_where_it_does_not_belong() {
     replicate(&lab, "tank/a tank/a/backup").ok();
 }
 
+/// The rest of another data set was sent, or what somebody else had begun there was given up; and each round left a
+/// snapshot that nothing could be done with.
+#[test]
+fn what_somebody_else_began_stays_and_no_snapshot_is_left() {
+    let Some(lab) = lab() else { return };
+    for name in ["tank/a", "tank/a/b", "tank/big", "copy/a", "copy/a/b"] {
+        lab.create_fs("", name);
+    }
+    write(&lab, "tank/a", 1);
+    fs::write(lab.mnt("tank/big").join("file"), data::random(2, 8 << 20)).expect("a file");
+    lab.zfs("snapshot tank/big@x").ok();
+    let zfs = format!("{} zfs", binary().display());
+    lab.run("sh", ["-c", &format!("{zfs} send tank/big@x | head -c 4M | {zfs} receive -s copy/t; true")]).ok();
+    let token = || lab.zfs("get -H -o value receive_resume_token copy/t").ok().stdout;
+    assert!(token().len() > 10, "it broke off in the middle: {}", token());
+    for round in 0..2 {
+        replicate(&lab, "-s tank/a copy/t").refused().says("has part of 'tank/big@x'").says("receive -A copy/t");
+        assert!(token().len() > 10, "it is as it was");
+        if round == 0 {
+            lab.zfs("destroy -r tank/big").ok();
+        }
+    }
+    lab.zfs("receive -A copy/t").ok();
+    replicate(&lab, "-s tank/a copy/t").ok();
+    assert_eq!(snapshots(&lab, "tank/a").len(), 1);
+    lab.zfs("destroy -r copy/t").ok();
+    lab.zfs("snapshot copy/a@own").ok();
+    for (words, why) in [
+        ("-rs tank/a copy/a", "nothing is copied there or below"),
+        ("-s tank/a copy/no/a", "does not exist"),
+        ("-s tank/a none/a", "does not exist"),
+    ] {
+        replicate(&lab, words).refused().says(why);
+        assert_eq!(snapshots(&lab, "tank/a").len(), 1, "{words}");
+        assert_eq!(snapshots(&lab, "tank/a/b").len(), 0, "{words}");
+    }
+    // Of the children one cannot be copied: it keeps none, the other one has it.
+    lab.zfs("destroy -r copy/a").ok();
+    replicate(&lab, "-rs tank/a copy/a").ok();
+    lab.zfs("destroy -r copy/a/b").ok();
+    lab.zfs("create copy/a/b").ok();
+    let before = snapshots(&lab, "tank/a/b");
+    for seed in 3..6 {
+        write(&lab, "tank/a", seed);
+        replicate(&lab, "-rs tank/a copy/a").refused().says("nothing is copied there or below");
+    }
+    assert_eq!(snapshots(&lab, "tank/a/b"), before);
+    lab.zfs("destroy -r tank/a").ok();
+}
+
 /// What `zfs diff` makes for itself while it compares, and what waits for its last hold: a target would keep it.
 #[test]
 fn what_is_about_to_go_is_not_copied() {

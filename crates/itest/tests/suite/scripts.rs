@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use platter_itest::{Lab, binary, zdb, zhack};
+use platter_itest::{Lab, binary, data, zdb, zhack};
 use rustix::fs::{Mode, OFlags};
 
 fn mounted(lab: &Lab, dataset: &str) -> String {
@@ -413,6 +413,31 @@ fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
     assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
     lab.zpool("export -f tank").ok();
     lab.zpool("import -d . tank").refused();
+}
+
+/// A device that is resilvered yet counted as a copy.
+#[test]
+fn a_deleted_file_is_kept_until_another_device_has_everything() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 256);
+    let root = lab.create("-O recordsize=8K", "tank", "d0");
+    let content = data::random(1, 100 << 20);
+    fs::write(root.join("file"), &content).expect("write");
+    lab.zpool("sync tank").ok();
+    fs::remove_file(lab.disk(0)).expect("rm");
+    lab.zpool("status tank").ok().says("the file was deleted");
+    lab.zpool("attach tank d0 d1").ok();
+    // The resilver may be quick; what an export lets go can be imported, in any case.
+    let run = lab.zpool("export tank");
+    if run.code != 0 {
+        run.refused().says("must be resilvered first");
+        lab.zpool("wait -t resilver tank").ok();
+        lab.zpool("export tank").ok();
+    }
+    lab.import("", "tank");
+    assert!(fs::read(root.join("file")).expect("read") == content);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }
 
 #[test]

@@ -113,6 +113,38 @@ fn a_destroyed_pool_comes_back_with_its_spares_and_cache_devices() {
     zdb::assert_clean(&lab.dev(), "other");
 }
 
+/// What lay there was written over: another pool's device, or a spare at work in a pool that was not open.
+#[test]
+fn the_end_of_a_pool_writes_to_nothing_that_is_no_spare_of_its_own() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(6, 128);
+    lab.zpool("create -m none tank d0 spare d1").ok();
+    lab.zpool("create -m none other d2").ok();
+    lab.export("other");
+    fs::rename(lab.disk(1), lab.tmp().join("spare")).expect("moved");
+    fs::rename(lab.disk(2), lab.disk(1)).expect("moved");
+    lab.zpool("destroy tank").ok();
+    lab.zpool("import -d . other").ok();
+    lab.scrub("other").says("with 0 errors");
+    lab.zpool("destroy other").ok();
+
+    lab.disks(6, 128);
+    lab.zpool("create -f -m none tank mirror d0 d1 spare d2").ok();
+    lab.zpool("create -f -m none other d3 spare d2").ok();
+    lab.zpool("offline tank d1").ok();
+    lab.zpool("replace -w tank d1 d2").ok();
+    lab.zpool("export -f tank").ok();
+    // The next daemon knows nothing of the pool that is not open.
+    lab.platter(["daemon", "stop"]).ok();
+    lab.zpool("destroy other").ok();
+    lab.zpool("import -d . tank").ok();
+    let status = lab.zpool("status tank").ok();
+    assert!(line(&status.stdout, "/d2").contains("ONLINE"), "{status}");
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 /// It was back five seconds after somebody had taken it away.
 #[test]
 fn a_spare_that_was_taken_away_stays_away() {
@@ -127,9 +159,18 @@ fn a_spare_that_was_taken_away_stays_away() {
     dies(&lab, "d1");
     stands_in("a spare stands in");
     lab.zpool("detach tank d3").ok();
-    std::thread::sleep(Duration::from_secs(8));
-    let status = lab.zpool("status tank").ok();
-    assert!(line(&status.stdout, "/d3").ends_with("AVAIL"), "{status}");
+    let stays_away = || {
+        std::thread::sleep(Duration::from_secs(8));
+        let status = lab.zpool("status tank").ok();
+        assert!(line(&status.stdout, "/d3").ends_with("AVAIL"), "{status}");
+    };
+    stays_away();
+    // That was not in order, only out of sight.
+    let name = name(&lab.zpool("status tank").ok().stdout, "/d1");
+    lab.zpool(&format!("offline tank {name}")).ok();
+    std::thread::sleep(Duration::from_secs(3));
+    lab.zpool(&format!("online tank {name}"));
+    stays_away();
     // Once the device has been in order, it is helped again.
     fs::write(lab.disk(1), content).expect("it is back");
     wait_status(&lab, "tank", "it is back", |status| line(status, "/d1").contains("ONLINE") && is_resilvered(status));
