@@ -166,11 +166,11 @@ impl Replication {
             let below = name.strip_prefix(&source.dataset).unwrap_or_default();
             let (from, to) = (source.at(name.clone()), target.at(format!("{}{below}", target.dataset)));
             if foreign.iter().any(|above| is_below(&name, above)) {
-                made.iter().for_each(|made| self.take_back(&from, &to, made));
+                self.settle(&from, &to, made.as_deref());
                 continue;
             }
             if let Err(problem) = self.dataset(&from, &to) {
-                made.iter().for_each(|made| self.take_back(&from, &to, made));
+                self.settle(&from, &to, made.as_deref());
                 // Others go on: each is a replica by itself.
                 let _ = write!(problems, "{}{name}: {}", if problems.is_empty() { "" } else { "\n" }, problem.text);
                 if problem.is_foreign {
@@ -203,24 +203,34 @@ impl Replication {
         source.ask(words).map(|_| made)
     }
 
-    /// Destroys a snapshot that was `made` to be sent, and was not: each round would leave one. It stays when the target
-    /// has begun with it, or does not say whether it has.
-    fn take_back(&self, source: &End, target: &End, made: &str) {
-        let is_needed = || -> Result<bool, String> {
+    /// After a failure, destroys the snapshot that was `made` to be sent, as each round would leave one, and holds
+    /// nothing for a target that does not exist. What the target has or has begun with stays; so does all when it does
+    /// not answer.
+    fn settle(&self, source: &End, target: &End, made: Option<&str>) {
+        let state = || -> Result<(Vec<Point>, Option<Vec<u64>>), String> {
+            let points = source.points(false)?;
             if target.datasets(false)?.is_empty() {
-                return Ok(false);
+                return Ok((points, None));
             }
-            let own = source.points(false)?.into_iter().find(|point| point.name == made).map(|point| point.guid);
-            let has_it = target.points(false)?.iter().any(|point| Some(point.guid) == own);
-            let token = target.resume_token()?.map(|token| ResumeToken::parse(&token).map(|token| token.to_guid.0));
-            Ok(has_it || token.is_some_and(|to| to.is_err() || to.ok() == own))
+            let mut needed: Vec<u64> = target.points(false)?.iter().map(|point| point.guid).collect();
+            if let Some(token) = target.resume_token()? {
+                let token = ResumeToken::parse(&token).map_err(|_| "a token that cannot be read".to_owned())?;
+                needed.push(token.to_guid.0);
+            }
+            Ok((points, Some(needed)))
         };
-        if is_needed().unwrap_or(true) {
-            return;
+        let Ok((points, needed)) = state() else { return };
+        for point in points {
+            let name = format!("{}{}", source.dataset, point.name);
+            let is_needed = needed.as_ref().is_some_and(|needed| needed.contains(&point.guid));
+            let is_made = made == Some(point.name.as_str()) && !is_needed;
+            if point.is_held && (is_made || needed.is_none()) {
+                let _ = source.ask(&["release", &self.tag, &name]);
+            }
+            if is_made {
+                let _ = source.ask(&["destroy", &name]);
+            }
         }
-        let name = format!("{}{made}", source.dataset);
-        let _ = source.ask(&["release", &self.tag, &name]);
-        let _ = source.ask(&["destroy", &name]);
     }
 
     /// One data set.
@@ -426,8 +436,8 @@ fn check_token(source: &End, target: &End, token: &str) -> Result<(), String> {
     }
     let (from, to) = (&source.dataset, &target.dataset);
     Err(format!(
-        "'{to}' has part of '{}', which is not of '{from}': 'zfs receive -A {to}' gives that up, or name a data set that \
-         does not exist yet",
+        "'{to}' has part of '{}', which is not of '{from}': 'zfs receive -A {to}' gives that up, or name a data set \
+         that does not exist yet",
         token.to_name
     ))
 }

@@ -1,4 +1,5 @@
-//! Files of vdevs that were deleted while their pool has them open. They serve until they are closed, and are gone then.
+//! Files of vdevs that were deleted while their pool has them open. They serve until they are closed, and are gone
+//! then.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ pub fn is_deleted(leaf: &VdevReport) -> bool {
 }
 
 /// The first top-level vdev that is whole enough now, and is not any more once its deleted files are closed: the pool
-/// could not be imported without it. What leaves are `lacking` yet, by guid, they could not give: none counts for a copy.
-/// Intent logs do not count, as a pool that left in order needs none.
+/// could not be imported without it. What leaves are `lacking` yet, by guid, they could not give: none counts for a
+/// copy. Intent logs do not count, as a pool that left in order needs none.
 pub fn lost_when_closed<'a>(root: &'a VdevReport, lacking: &BTreeSet<u64>) -> Option<&'a VdevReport> {
     let mut tops = root.children.iter().filter(|top| !top.is_log && !top.is_cache);
     tops.find(|top| has_deleted(top) && !stays(top, lacking))

@@ -90,8 +90,8 @@ async fn look_at_one(core: &Core, spare: &VdevConfig) -> Looked {
     }
 }
 
-/// Makes the label of a spare that left its place say so, a crash came between, and that of one whose pool was destroyed
-/// and is here again. Who takes the spare or gives it back at this moment has its device open.
+/// Makes the label of a spare that left its place say so, a crash came between, and that of one whose pool was
+/// destroyed and is here again. Who takes the spare or gives it back at this moment has its device open.
 async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
     let path = PathBuf::from(spare.path.clone().unwrap_or_default());
     let (pool, whole_disk) = (core.config.read().guid, spare.whole_disk == Some(1));

@@ -199,9 +199,9 @@ pub async fn remove(core: &Arc<Core>, config: &VdevConfig) -> Result<()> {
     .await
 }
 
-/// The pool is destroyed: has the labels of spares say so that no other pool lists which is or was open here. They would
-/// be taken for reserved for good (OpenZFS looks for a pool with such a spare each time). Who imports the pool all the
-/// same has them again.
+/// The pool is destroyed: has the labels of spares say so that no other pool lists which is or was open here. They
+/// would be taken for reserved for good (OpenZFS looks for a pool with such a spare each time). Who imports the pool
+/// all the same has them again.
 pub async fn release_all(core: &Core) {
     let pool = core.config.read().guid;
     let is_ours = |spare: &VdevConfig| !core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool);

@@ -11,8 +11,8 @@
 //!   another one follows;
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
-//! - when somebody takes away a spare that stands in (`zpool detach`), none stands in for that device again until it has
-//!   been in order, or fails altogether although it could be used;
+//! - when somebody takes away a spare that stands in (`zpool detach`), none stands in for that device again until it
+//!   has been in order, or fails altogether although it could be used;
 //! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
 //! - a device for which a spare stands in is opened again when it is seen at its path;
 //! - what is there and cannot be used is opened ever more rarely ([`returns`]).

@@ -25,8 +25,8 @@ const OPENING_WAIT: Duration = Duration::from_secs(5);
 /// How long a pool is asked whether it could be opened again.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
 
-/// Why nobody could open a pool any more once it is closed: files of its vdevs were deleted, and are there for as long as
-/// they are open.
+/// Why nobody could open a pool any more once it is closed: files of its vdevs were deleted, and are there for as long
+/// as they are open.
 async fn lost_when_closed(pool: &Arc<dyn PoolHandle>, name: &str) -> Option<String> {
     let lost = tokio::time::timeout(REPORT_WAIT, pool.lost_when_closed()).await.ok()??;
     Some(format!(
