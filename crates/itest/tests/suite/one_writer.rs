@@ -126,7 +126,8 @@ fn a_file_behind_a_loop_device_that_is_not_to_be_seen_here_is_not_written() {
     second.run(&format!("zpool create -f -m none other {}", device.0)).refused().says("in use");
     tree.assert_same(&Tree::of(&mount), "nobody wrote");
     // Whoever has it behind a device of his own cannot be known.
-    lab.platter(["daemon", "stop"]).ok();
+    lab.platter(["daemon", "stop"]).refused().says("'zpool export -f tank' gives it up");
+    lab.zpool("export -f tank").ok();
     let run = second.import("", &device.0).refused();
     run.says("cannot be locked").says("is in use cannot be known").says("deleted");
     second.run(&format!("zpool create -f -m none other {}", device.0)).refused().says("cannot be locked");
