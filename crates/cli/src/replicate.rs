@@ -238,9 +238,6 @@ impl Replication {
         let began = Instant::now();
         let mut bytes = 0;
         if !target.datasets(false)?.is_empty() {
-            if let Some(token) = target.resume_token()? {
-                check_token(source, target, &token).map_err(|text| Problem { text, is_foreign: true })?;
-            }
             bytes += self.resume(source, target)?;
         }
         let (points, in_common) = self.steps(source, target, &mut bytes)?;
@@ -355,8 +352,9 @@ impl Replication {
     }
 
     /// Goes on with what was broken off, if something was.
-    fn resume(&self, source: &End, target: &End) -> Result<u64, String> {
+    fn resume(&self, source: &End, target: &End) -> Result<u64, Problem> {
         let Some(mut token) = target.resume_token()? else { return Ok(0) };
+        check_token(source, target, &token).map_err(|text| Problem { text, is_foreign: true })?;
         loop {
             let problem = match self.resume_with(source, target, &token) {
                 Ok(bytes) => return Ok(bytes),

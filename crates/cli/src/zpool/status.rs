@@ -273,7 +273,7 @@ fn add_vdev(
         out.push_str("  (non-allocating)");
     }
     // What waits for the next resilver may have had a few blocks mended by this one.
-    let is_given = vdev.repairing && vdev.note.as_deref() != Some("(awaiting resilver)");
+    let is_given = vdev.repairing && vdev.note.as_deref() != Some(status_json::AWAITING);
     if let Some(word) = scanning.filter(|_| is_given && vdev.children.is_empty() && vdev.state == "ONLINE") {
         let _ = write!(out, "  ({word})");
     }

@@ -30,6 +30,9 @@ enum Format {
     Exact,
 }
 
+/// The note at a device that waits for the next resilver.
+pub(super) const AWAITING: &str = "(awaiting resilver)";
+
 /// Adds numbers as the style asks.
 struct Numbers {
     literal: bool,
@@ -264,7 +267,7 @@ fn add(
     if counts.scan_processed != 0 {
         numbers.add(&mut object, "scan_processed", counts.scan_processed, Format::Bytes);
     }
-    if vdev.note.as_deref() == Some("(awaiting resilver)") {
+    if vdev.note.as_deref() == Some(AWAITING) {
         numbers.add(&mut object, "resilver_deferred", 1, Format::Exact);
     }
     if vdev.children.is_empty() {
